@@ -39,10 +39,10 @@ def experiments(weights: str) -> Iterator[tuple[str, Experiment]]:
     frozen = [*FROZEN, f"model.weights={weights}"]
     for seed in range(2):
         yield f"pose, seed {seed}", load("pose/synthetic", [*POSE, f"task.seed={seed}", f"seed={seed}"])
-    for fold in range(5):
+    for draw in range(5):
         table = DATA_ROOT / "rooms_nyuv2/pairs.csv"
-        changes = [f"task.data={table}", "training.val_share=0.2", f"training.val_fold={fold}"]
-        yield f"rooms, fold {fold}", load("layout/nyuv2", [*changes, *frozen])
+        changes = [f"task.data={table}", "training.val_share=0.2", f"task.seed={draw}"]
+        yield f"rooms, draw {draw}", load("layout/nyuv2", [*changes, *frozen])
     yield "captions", load("captions/flickr8k", [f"task.root={DATA_ROOT / 'flickr8k_1500'}", *FLICKR8K_PACK, *frozen])
     groups, data = ["task.group=house", "task.exclude_group=true"], DATA_ROOT / "houses_535" / "houses.csv"
     for label in ("price_usd", "area_sqft"):

@@ -25,16 +25,17 @@ from __future__ import annotations
 import argparse
 import gzip
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from benchmarks.measure import table
-from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables, mean_text
+from benchmarks.trials import Job, Method, Metrics, Trials, arguments, main as print_tables
 from contml._support.files import write
 from contml.app.experiment import extract_features, load, read_evaluation, resume, train as train_run
 from contml.app.trials.record import FinishedTrainings
@@ -43,6 +44,7 @@ from contml.captioning.evaluator import evaluate_captions
 from contml.data.features import read_features
 from contml.data.split import Split, Task
 from contml.evaluation import half_width
+from contml.evaluation.intervals import half_width_of_sum
 from contml.runs import Run, create
 
 _SIZES = ("decoder.hidden=256", "decoder.words=256")
@@ -278,16 +280,14 @@ def remark(trials: Trials, baselines: str) -> str:
     """Differences to the first network after cross entropy, what self-critical training changes, and baselines."""
     rows = []
     first, second = SETUPS[trials.methods[0].name.partition(",")[0]].epochs
-    reference = [metrics["xe_value"] for metrics in trials.tests(trials.methods[0])]
+    reference = trials.tests(trials.methods[0])
     for method in trials.methods:
         found = trials.tests(method)
-        values = [metrics["xe_value"] for metrics in found]
-        pairs = [value - other for value, other in zip(values, reference, strict=True)]
         rows.append(
             [
                 method.name,
-                mean_text(values),
-                "-" if method is trials.methods[0] else mean_text(pairs, "+.3f"),
+                over_seeds_and_images(found),
+                "-" if method is trials.methods[0] else over_seeds_and_images(found, reference),
                 ", ".join(f"{m['xe_low']:.3f} to {m['xe_high']:.3f}" for m in found),
             ]
         )
@@ -298,7 +298,24 @@ def remark(trials: Trials, baselines: str) -> str:
     head += ["the same after self-critical training", "what it adds on validation, per seed"] if second else []
     budget = f"Each training: {first} epochs of cross entropy"
     budget += f", {second} of self-critical training; 6,000 images each." if second else ", 6,000 images each."
-    return f"CIDEr-D on the test split. {budget}\n\n{table([head, *rows])}\n\n{baselines}"
+    about = "±: 95 % interval over seeds and images; of a difference, as if the errors over images were independent."
+    return f"CIDEr-D on the test split. {budget} {about}\n\n{table([head, *rows])}\n\n{baselines}"
+
+
+def over_seeds_and_images(found: Sequence[Mapping[str, Any]], reference: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The mean CIDEr-D after cross entropy, or its difference to other trainings, with an interval.
+
+    The scores of the images are not recorded, only the interval of their mean. So a difference has the sum of both
+    variances over images, which is too much where the scores of an image are alike.
+    """
+    values = np.array([metrics["xe_value"] for metrics in found])
+    if reference:
+        values = values - [metrics["xe_value"] for metrics in reference]
+    variances: list[tuple[float, float]] = [(float(values.var(ddof=1)) / len(values), len(values) - 1)]
+    for each in filter(None, (found, reference)):
+        halves = [(metrics["xe_high"] - metrics["xe_low"]) / 2 for metrics in each]
+        variances.append((float(np.mean(np.square(halves))) / 1.96**2, np.inf))
+    return f"{values.mean():{'+.3f' if reference else '.3f'}} ± {half_width_of_sum(variances):.3f}"
 
 
 def baseline_scores(given: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""LoRA, the last stages and the whole network against a head on frozen features: `benchmarks/results/finetuning.md`.
+"""The last stages and the whole network against a head on frozen features: `benchmarks/results/finetuning.md`.
 
     python -m benchmarks.finetuning data=FOLDER weights=FILE [--plan] [--minutes M]
 
@@ -47,7 +47,6 @@ class Method(NamedTuple):
 METHODS = {
     "head": Method((), (1e-3, 3e-3), 20),
     "last stages": Method((*_TRAINED, "model.frozen=14"), (1e-4, 1e-3), 80),
-    "LoRA": Method((*_TRAINED, "model.frozen=false", "model.adapter=lora"), (1e-4, 1e-3), 150),
     "whole network": Method((*_TRAINED, "model.frozen=false"), (1e-4, 1e-3), 140),
 }
 RAW = Path(__file__).parent / "results" / "raw" / "finetuning.jsonl"

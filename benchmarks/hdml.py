@@ -107,7 +107,7 @@ def remark(trials: Trials) -> str:
         f"{method.name.partition(': ')[2]} {mean:+.3f} ± {half:.3f}"
         for method, (mean, half) in zip(trials.methods[1:], differences(trials, "recall@1"), strict=True)
     ]
-    return f"Recall@1 less that of the base loss: {', '.join(texts)}."
+    return f"Recall@1 minus the Recall@1 of the base loss: {', '.join(texts)}."
 
 
 def plot(parts: dict[str, Trials], path: Path) -> None:

@@ -1,13 +1,16 @@
 """Losses that are tried: `loss=benchmarks.ideas:NAME` in a config. `benchmarks/suites/one_loss.yaml` says why.
 
-All three compare logarithms of squared embedding distances, as the log-ratio loss does. Their differences are the same
-at every scale of the embeddings, so embeddings may be normalized or not.
+The first three compare logarithms of squared embedding distances, as the log-ratio loss does. Their differences are
+the same at every scale of the embeddings, so embeddings may be normalized or not.
 
     SmoothRanksOfRatios     1 - AP of smooth ranks, rank_i = 1 + sum_j w_j / (w_j + w_i)
     RanksAndRatios          SmoothRanksOfRatios + weight * log-ratio loss
     ExpectedLabelDistance   sum_j p_j y_j / mean_j y_j,   p_j = w_j / sum_k w_k
+    LabelRegression         mean_i ||x_i - c_i||^2 / mean_n ||c_n||^2
 
-D_j is the squared Euclidean distance of anchor and item j, w_j = D_j^(-1/t), y_j their label distance.
+D_j is the squared Euclidean distance of anchor and item j, w_j = D_j^(-1/t), y_j their label distance. c_i are
+coordinates of the label of item i, whose Euclidean distances are label distances, n are the training items: embeddings
+are predictions of labels, and ranked by their distances.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from torch import Tensor
 from contml._support.validation import PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
+from contml.evaluation.posterior import Coordinates
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_ratio import EPSILON
@@ -82,3 +86,32 @@ class ExpectedLabelDistance(PairLoss):
         defined = mean > 0
         value = (neighbour * block.label_distances).sum(1) / mean.where(defined, 1) * defined
         return value, defined.to(value.dtype)
+
+
+class LabelRegression(torch.nn.Module):
+    """Regression of labels: the squared error of embeddings as predictions of label coordinates.
+
+    Classical scaling of the label distances to landmarks gives the coordinates, in order of their variance. A number of
+    an embedding predicts one coordinate. Numbers without a coordinate predict 0.
+
+    Args:
+        train_labels: the labels of the training items, a root.
+    """
+
+    requires: Requirement = "any"
+    distance: Distance = "euclidean"
+    normalize = False
+
+    def __init__(self, *, train_labels: LabelSpace) -> None:
+        super().__init__()
+        coordinates = Coordinates.fit(train_labels)
+        targets = coordinates.of(train_labels.filled(range(len(train_labels)), coordinates.landmarks)).flip(1)
+        self.targets = torch.nn.Buffer(targets - targets.mean(0), persistent=False)  # [T, r], the largest first
+
+    def forward(self, embeddings: Tensor, labels: LabelSpace, *, anchors: Tensor | None = None) -> Tensor:
+        """The mean over the anchors of a batch, in units of the mean squared norm of all coordinates."""
+        assert labels.rows is not None
+        target = self.targets[labels.rows][:, : embeddings.shape[1]].to(embeddings.dtype)
+        target = torch.nn.functional.pad(target, (0, embeddings.shape[1] - target.shape[1]))
+        error = (embeddings - target).square().sum(1)
+        return (error if anchors is None else error[anchors]).mean() / self.targets.square().sum(1).mean()

@@ -131,7 +131,6 @@ def main() -> None:
             parts_of_report(run, QUERIES, (0, 2, 4), "gallery_layout.png", 1000)
         else:
             parts_of_report(run, QUERIES, (0, 4), "gallery_captions.png", 1000)
-            parts_of_report(run, ".explained", (0,), "match_captions.png", 1200)
 
 
 if __name__ == "__main__":

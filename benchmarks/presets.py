@@ -65,14 +65,7 @@ _LITE2 = "model.backbone=benchmarks.efficientnet:lite2"
 _LARGE = ("images.resize=224", "images.crop=224")  # as the preset has them
 #: Networks, on all sets, and heads in place of the preset's, on two: changes to the preset.
 NETWORKS = {"MobileNetV2, 128 px": (), "EfficientNet-Lite2, 128 px": (_LITE2,), "MobileNetV2, 224 px": _LARGE}
-HEADS = {
-    "linear, from whitened components": ("model.head_start=whitening",),
-    "linear, from an orthogonal projection": ("model.head_start=orthogonal",),
-    "linear, from random numbers": ("model.head_start=random",),
-    "MLP, from principal components": ("model.head=mlp",),
-    "the preset's, averaged weights": ("training.ema=0.99",),
-    "the preset's, averaged weights as teacher": ("training.ema=0.99", "step.ema_weight=10"),
-}
+HEADS = {"linear, from random numbers": ("model.head_start=random",)}
 PRESET, HEAD_SETS = next(iter(NETWORKS)), ("houses", "poses")
 #: Own data are trained by `table/default`: its sampler, optimizer and length, for every set.
 TABLE = ("sampler", "optimizer", "schedule", "training")

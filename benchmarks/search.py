@@ -47,7 +47,6 @@ def draw(count):
 def make(path, x):
     index = Index.create(path, dim)
     index.add([f"{row:08d}.jpg" for row in range(len(x))], x)
-    index.build()
     return index
 small = folder / f"small-{time.time_ns()}"
 make(small, draw(100)).search(draw(3), k)  # compiles

@@ -80,7 +80,7 @@ def _remark(trials: Trials) -> str:
     found = [metrics for method in trials.methods for metrics in trials.tests(method)]
     untrained = sum(metrics["untrained"] for metrics in found) / len(found)
     return (
-        f"Mean label distance@{_K}, relative to that of a random ranking: lower is better. The oracle has "
+        f"Mean label distance@{_K}, relative to the value of a random ranking: lower is better. The oracle has "
         f"{found[0]['oracle']:.3f}, untrained weights {untrained:.3f}."
     )
 

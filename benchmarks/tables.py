@@ -17,8 +17,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.captioning import over_seeds_and_images
 from contml._support.errors import InputError
-from contml.evaluation import half_width
+from contml.app.trials.plan import UNIT
+from contml.app.trials.suite import read_suite
 
 ROOT = Path(__file__).parents[1]
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+\.(\d+)")
@@ -40,29 +42,10 @@ GRADED = {
     "`rank_n_contrast`": "rank_n_contrast",
     "`rank_sim`": "rank_sim",
     "untrained features": "untrained features",
-    "`dense_triplet`, `margin: 0.9`": "dense_triplet",
-    "`dense_triplet`, `margin: 0.4`": "dense_triplet",
     "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank, ap",
     "graded cross entropy (`graded_instance_cross_entropy`)": "graded_instance_cross_entropy",
     "log-ratio (`log_ratio`)": "log_ratio",
     "triplets (`triplet_margin`; the 30 nearest images are positives)": "triplet_margin, 30 nearest positive",
-}
-#: Where embeddings are normalized for the log-ratio loss in a row of its own.
-NORMALIZED = GRADED | {"`log_ratio`, `model.normalize=true`": "log_ratio, normalized"}
-#: Rows of losses on classes.
-BY_CLASS = {
-    "`proxy_nca`": "proxy-nca",
-    "`instance_cross_entropy`, `scale: 64`": "ice, scale 64",
-    "`ranked_list`": "ranked list",
-    "`normalized_softmax`": "normalized softmax",
-    "`raw` with `miner: vthm` (`multi_similarity`)": "raw + vthm",
-    "`soft_info_nce`": "soft_info_nce",
-    "`soft_triple`": "soft triple",
-    "`proxy_anchor`": "proxy anchor",
-    "`cross_entropy`": "cross entropy",
-    "`lifted_structure`": "lifted structure",
-    "untrained features": "untrained features",
-    "`n_pairs`": "n-pair",
 }
 #: Networks that a captioner starts from.
 NETWORKS = {
@@ -95,26 +78,13 @@ def tables() -> Iterator[Table]:
     losses = "docs/losses.md"
     yield Table("README.md", "| loss | poses | rooms |", suite("graded_features", GRADED))
     yield Table(losses, "| loss | poses | rooms | captions | house prices | gauges |", suite("graded_features", GRADED))
-    yield Table(losses, "**Another network.**", suite("efficientnet_lite2", GRADED))
-    yield Table(losses, "**Small batches.**", suite("small_batches", GRADED))
-    yield Table(losses, "**Which anchors.**", suite("one_anchor", GRADED))
-    yield Table(losses, "| loss | 32 numbers |", suite("pose_networks", NORMALIZED))
-    whole = GRADED | {"`log_ratio`, `model.normalize=true`": "log_ratio"}
-    scores = suite("caption_networks", whole)
-    yield Table(losses, "| loss | captions |\n", {title: values[:1] for title, values in scores.items()})
-    yield Table(losses, "| loss | cars | characters |", suite("class_features", BY_CLASS))
     found = dict[str, list[float]]((title, []) for title in PLANTED)
     for title, (pack, names) in PLANTED.items():
         for kind in ("swaps", "noise"):
             trained = [each["metrics"] for each in lines("label_errors") if each["key"][:2] == [pack, kind]]
             found[title] += [statistics.mean(row[name] for row in trained) for name in names.split(", ")]
     yield Table("docs/audit.md", "| | audit, swaps |", found)
-    values = {title: cider_d(network) for title, network in NETWORKS.items()}
-    first = values["ImageNet, as it is"]
-    of_networks = {title: _spread(each) for title, each in values.items()}
-    for title in [*NETWORKS][1:]:
-        of_networks[title] += _spread([a - b for a, b in zip(values[title], first, strict=True)])
-    yield Table("docs/captioning.md", "| initial network | CIDEr-D |", of_networks)
+    yield Table("docs/captioning.md", "| initial network | CIDEr-D |", captioners())
 
 
 @cache
@@ -125,19 +95,22 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 @cache
-def suite_scores(name: str) -> dict[tuple[str, str], float]:
-    """Return the mean score on the test split of each set and method of a suite of `contml benchmark`."""
+def suite_scores(name: str, score: str = "") -> dict[tuple[str, str], float]:
+    """Return the mean score on the test split of each set and method of a suite: the first score, or another one."""
     values: dict[tuple[str, str], list[float]] = {}
     for each in lines(name):
         kind, method, _, _, split, _ = json.loads(each["key"])
         if split == "test":
-            values.setdefault((kind, method), []).append(each["value"])
+            value = statistics.mean(each["others"][score]) / UNIT if score else each["value"]
+            values.setdefault((kind, method), []).append(value)
     return {key: statistics.mean(found) for key, found in values.items()}
 
 
-def suite_means(name: str, method: str) -> list[float]:
+def suite_means(name: str, method: str, score: str = "") -> list[float]:
     """Return the mean score of a method on each set in order, and the mean of these."""
-    found = [score for (_, each), score in suite_scores(name).items() if each == method]
+    own, scores = ROOT / f"benchmarks/suites/{name}.yaml", suite_scores(name, score)
+    sets = read_suite(str(own) if own.exists() else name).sets  # records have them in the order of their trainings
+    found = [scores[kind, method] for kind in sets if (kind, method) in scores]
     return [*found, statistics.mean(found)] if found else []
 
 
@@ -146,15 +119,23 @@ def suite(name: str, titles: Mapping[str, str]) -> dict[str, list[float]]:
     return {title: suite_means(name, method) for title, method in titles.items()}
 
 
-def cider_d(network: str) -> list[float]:
-    """Return CIDEr-D on the test split of the captioners that start from a network, in the order of their seeds."""
-    rows = [each for each in lines("captioning_controls") if each["key"][0] == f"lstm, {network}"]
-    rows = sorted((each for each in rows if each["key"][3] == "test"), key=lambda each: each["key"][2])
-    return [each["metrics"]["value"] for each in rows]
-
-
-def _spread(values: Sequence[float]) -> list[float]:
-    return [statistics.mean(values), half_width(values)]
+def captioners() -> dict[str, list[float]]:
+    """Return CIDEr-D of the captioners that start from each network, and the differences to two of the networks."""
+    tests = [each for each in lines("captioning_controls") if each["key"][3] == "test"]
+    by_seed = sorted(tests, key=lambda each: each["key"][2])
+    found = {
+        title: [each["metrics"] for each in by_seed if each["key"][0] == f"lstm, {network}"]
+        for title, network in NETWORKS.items()
+    }
+    references = [found[title] for title, network in NETWORKS.items() if network in ("ImageNet", "shuffled log-ratio")]
+    cells = {
+        title: [
+            over_seeds_and_images(own),
+            *(over_seeds_and_images(own, other) for other in references if other != own),
+        ]
+        for title, own in found.items()
+    }
+    return {title: [float(number) for cell in row for number in cell.split(" ± ")] for title, row in cells.items()}
 
 
 def written(text: str, table: Table) -> str:

@@ -72,7 +72,7 @@ from torch import Tensor
 from benchmarks.measure import heading, table
 from contml._support.text import MISSING
 from contml.app.experiment import load
-from contml.app.trials.measure import experiment_of, folder_of, label_vectors, prepare, ridge, vectors_of
+from contml.app.trials.measure import experiment_of, folder_of, label_numbers, prepare, ridge, vectors_of
 from contml.app.trials.statistics import Estimate, estimate
 from contml.app.trials.suite import Suite, read_suite
 from contml.data import Task
@@ -449,7 +449,7 @@ def _others(
 ) -> None:
     """The other methods on the embeddings of a head, and on features."""
     train = data.task.train
-    vectors = label_vectors(train)
+    vectors = label_numbers(train)
     whole = vectors if vectors is not None and bool(vectors[1].all()) else None
 
     def predicted(weights: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from contml.evaluation import (
 from contml.labels import (
     CaptionLabels as CaptionLabels,
     CaptionVectorLabels as CaptionVectorLabels,
+    CircularLabels as CircularLabels,
     ClassLabels as ClassLabels,
     DateLabels as DateLabels,
     FunctionLabels as FunctionLabels,

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 from torch import Tensor, nn
@@ -39,20 +38,20 @@ __all__ = ["ContinuousMetric"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-#: What to do if a loss does not take the labels of `fit`, by what the loss requires.
+#: The hint if a loss does not take the labels of `fit`, by the requirement of the loss.
 _HINTS = {
     "graded": 'give numbers, or choose a loss of classes, such as loss="multi_similarity"',
     "binary": 'give classes (labels="classes"), or binarized labels such as contml.NearestLabels(space, k)',
     "classes": 'give classes (labels="classes")',
 }
-#: Items per class in a batch, where it cannot hold all classes.
+#: Items per class in a batch that cannot hold all classes.
 _INSTANCES = 4
 
 
 class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learns an embedding of feature vectors whose distances follow the distances between labels.
 
-    A network of fully connected layers, trained by `contml.Trainer` with AdamW and a cosine schedule. Euclidean
+    The network has fully connected layers. `contml.Trainer` trains it with AdamW and a cosine schedule. Euclidean
     distances of the embeddings are the learned metric. Scale the features first, for example with `StandardScaler`.
 
     `y` is one of these:
@@ -67,7 +66,8 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         hidden: width of each hidden layer; `()` learns a linear map.
         loss: the name of a loss (`contml list losses`), or a loss, which is copied. The embeddings have length 1 if the
             loss compares unit vectors.
-        labels: how `y` is read. "numbers"; "classes"; "auto": integers and floats are numbers, all else is classes.
+        labels: the type of `y`: "numbers" or "classes". "auto" reads integers and floats as numbers, all else as
+            classes.
         epochs: passes over the items.
         batch_size: items per batch; all items if there are fewer.
         learning_rate: learning rate of AdamW at the start.
@@ -112,7 +112,8 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Raises:
             ValueError: X is not a matrix of finite numbers.
-            InputError: a parameter or the labels do not fit, or the training diverged. It is a ValueError too.
+            InputError: a parameter or the labels do not fit, or the training diverged. An InputError is a ValueError
+                too.
         """
         check_arguments(type(self), self.get_params(deep=False))
         if not isinstance(self.hidden, tuple | list | np.ndarray):
@@ -162,46 +163,24 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.network_ = trainer.whole_model().cpu().eval()
         self._n_features_out = self.dim
         self.embedding_ = self._embed(X)
-        self._neighbors = NearestNeighbors().fit(self.embedding_)
         return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803
-        """The embeddings `[n, dim]` of X, in its precision: float32 or float64."""
+        """Return the embeddings `[n, dim]` of X, in its precision: float32 or float64."""
         check_is_fitted(self)
         return self._embed(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
 
-    def kneighbors(
-        self,
-        X: Any = None,  # noqa: N803
-        n_neighbors: int = 5,
-        return_distance: bool = True,
-    ) -> Array | tuple[Array, Array]:
-        """The nearest training items of each row of X, by Euclidean distance of the embeddings.
-
-        Args:
-            X: features `[m, d]`; None: the training items, each without itself.
-            n_neighbors: number of neighbours k.
-            return_distance: also return the distances.
-
-        Returns:
-            Distances `[m, k]` and row numbers of training items `[m, k]`, or only the row numbers.
-        """
-        check_is_fitted(self)
-        queries = None if X is None else self.transform(X)
-        neighbours: Array | tuple[Array, Array] = self._neighbors.kneighbors(queries, n_neighbors, return_distance)
-        return neighbours
-
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
-        """How well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
+        """Return how well the embedding ranks the items of X for each other: 1 as by label distance, 0 as at random.
 
-        It is the normalized score of the mean label distance of the 10 nearest items (of fewer than 100 items, a tenth
-        of them); where labels are classes, of Recall@1. NaN if all label distances are equal.
+        The score is the normalized score of the mean label distance of the 10 nearest items. With fewer than 100 items,
+        a tenth of the items takes the place of the 10. For classes, it is the normalized score of Recall@1. Return NaN
+        if all label distances are equal.
         """
         embeddings = self.transform(X)
         if not _parts_of_a_space(y):
             y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
-        labels = _label_space(y, self.labels)
-        return evaluate(embeddings, labels, clusters=False).score
+        return evaluate(embeddings, _label_space(y, self.labels), clusters=False).score
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -211,14 +190,14 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return tags
 
     def _embed(self, X: Array) -> Array:  # noqa: N803
-        # In float64 for float64, so that a row has the same embedding alone and among others, to many digits.
+        # float64 features are embedded in float64: a row then has the same embedding alone and among others.
         network = self.network_ if X.dtype == np.float32 else copy.deepcopy(self.network_).double()
         with torch.inference_mode():
             embeddings: Array = network(torch.tensor(X)).numpy()
         return embeddings
 
     def _given_loss(self) -> Any:
-        """The loss that was given, or the class of its name."""
+        """Return the loss that was given, or the class of its name."""
         if not isinstance(self.loss, str):
             check_loss(self.loss)
             return self.loss
@@ -227,7 +206,7 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         return LOSSES[self.loss]
 
     def _loss_for(self, labels: LabelSpace, given: Any) -> nn.Module:
-        """A copy of the loss, or a new one of the given class, for these labels."""
+        """Return a copy of the loss, or a new one of the given class, for these labels."""
         name = f"loss {self.loss}" if isinstance(self.loss, str) else type(given).__name__
         try:
             check_requirement(name, given.requires, labels.kind)
@@ -239,11 +218,10 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         if labels.class_ids is not None:
             class_ids = torch.unique(labels.class_ids)
             data |= {"class_ids": class_ids, "num_classes": len(class_ids)}
-        loss: nn.Module = given(**{name: value for name, value in data.items() if name in data_arguments(given)})
-        return loss
+        return given(**{name: value for name, value in data.items() if name in data_arguments(given)})
 
     def _sampler(self, labels: LabelSpace, seed: int) -> Sampler:
-        """Random items; or where labels are classes, several items of each class of a batch."""
+        """Return a sampler of random items. For classes, it draws several items of each class of a batch."""
         batch_size = min(self.batch_size, len(labels))
         if labels.kind != "classes":
             return UniformSampler(batch_size, labels=labels, seed=seed)
@@ -256,22 +234,27 @@ class _UnitLength(nn.Module):
     """Scales embeddings to length 1."""
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Unit vectors `[n, dim]`."""
+        """Return unit vectors `[n, dim]`."""
         return normalize(embeddings)
 
 
 def _parts_of_a_space(y: Any) -> Sequence[LabelSpace]:
-    """The parts of a label space that y consists of: itself, or the parts in a list; else none."""
+    """Return the parts of a label space that y consists of: y itself, or the parts in a list.
+
+    Return an empty list if y is something else.
+    """
     if isinstance(y, LabelSpace):
         return [y]
     return y if isinstance(y, list) and y and all(isinstance(part, LabelSpace) for part in y) else []
 
 
 def _label_space(y: Any, how: str) -> LabelSpace:
-    """The labels y: a label space, an array of numbers with plain label distances, or an array of classes.
+    """Convert the labels y to a label space, from an array of numbers or an array of classes.
+
+    Numbers have plain label distances. A label space is returned unchanged.
 
     Raises:
-        InputError: they cannot be read so.
+        InputError: the labels cannot be read in this way.
     """
     if parts := _parts_of_a_space(y):
         if len(parts) == 1:

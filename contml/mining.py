@@ -1,7 +1,7 @@
-"""Miners: which pairs of an anchor count, and how much; most pair losses take one.
+"""Miners: they choose the pairs of an anchor that count, and weight them. Most pair losses take one.
 
-A miner reads the similarities of some anchors to all items and gives each pair a weight; 0 leaves it out. Weights have
-no gradient.
+A miner reads the similarities of some anchors to all items and gives each pair a weight. A weight of 0 leaves the pair
+out. Weights have no gradient.
 """
 
 from __future__ import annotations
@@ -24,36 +24,28 @@ _BITS = 31
 
 
 class Miner(nn.Module):
-    """Base of the miners: a subclass writes `weights`, in which each row depends on no other row.
+    """Base of the miners: a subclass implements `weights`, in which each row depends on no other row.
 
-    `sphere`: whether the similarities must be cosines.
+    `sphere` is True if the similarities must be cosines.
     """
 
     sphere: bool = False
 
     def extra_repr(self) -> str:
-        """The options, for `repr`."""
+        """Return the options, for `repr`."""
         return options_of(self)
 
     def begin(self) -> None:
-        """Called at the start of each call of the loss, before its first block."""
+        """Prepare for a call of the loss, before its first block."""
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """Weights `[A, B]` >= 0; a pair that is neither positive nor negative may have any weight."""
+        """Return weights `[A, B]` >= 0. A pair that is neither positive nor negative may have any weight."""
         raise NotImplementedError(f"{type(self).__name__} has no weights(self, candidates)")
 
     @torch.no_grad()
     def forward(self, candidates: Candidates) -> Tensor:
-        """Weights `[A, B]` in the dtype of the similarities."""
+        """Return weights `[A, B]` in the dtype of the similarities."""
         return self.weights(candidates).to(candidates.similarity.dtype)
-
-
-class All(Miner):
-    """Every pair has weight 1: the same as no miner."""
-
-    def weights(self, candidates: Candidates) -> Tensor:
-        """1 for all."""
-        return torch.ones_like(candidates.similarity)
 
 
 class VTHM(Miner):
@@ -64,7 +56,7 @@ class VTHM(Miner):
     An anchor without positives or without negatives keeps no pair.
 
     Args:
-        epsilon: how far a pair may be from violating a triplet, at least 0.
+        epsilon: keep pairs that miss violating a triplet by less than this similarity, at least 0.
     """
 
     @check_ranges
@@ -73,9 +65,9 @@ class VTHM(Miner):
         self.epsilon = epsilon
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """1 for the pairs that are kept."""
+        """Return 1 for the pairs that are kept, else 0, `[A, B]`."""
         s, positive, negative = candidates.similarity, candidates.positive, candidates.negative
-        # Over no pairs the minimum is +inf and the maximum -inf, so that no pair passes.
+        # Without pairs the minimum is +inf and the maximum -inf, so that no pair passes.
         min_positive = s.masked_fill(~positive, torch.inf).amin(1, keepdim=True)  # [A,1]
         max_negative = s.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
         return ((s > min_positive - self.epsilon) & negative) | ((s < max_negative + self.epsilon) & positive)
@@ -87,15 +79,15 @@ class SemiHard(Miner):
         n(a, p) = argmax_n s_an   over   s_an < s_ap
 
     Schroff, Kalenichenko, Philbin: "FaceNet: A Unified Embedding for Face Recognition and Clustering", CVPR 2015,
-    section 3.2. All positives have weight 1, as in the paper; the weight of a negative is the number of positives that
-    choose it, which is how often it appears in the paper's triplets. Of equally near negatives the first in the batch
+    section 3.2. All positives have weight 1, as in the paper. The weight of a negative is the number of positives that
+    choose it: the number of its triplets in the paper. Of equally near negatives the first in the batch
     is chosen. A positive that is farther than every negative chooses none.
     """
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """1 for positives, the number of choices for negatives."""
+        """Return 1 for positives and the number of choices for negatives, `[A, B]`."""
         distance, positive = -candidates.similarity.contiguous(), candidates.positive
-        # In stable order, so that the first entry above a distance is the first of its equals in the batch.
+        # The sort is stable: the first entry above a distance is the first of equal entries in the batch.
         sorted_distances, order = distance.masked_fill(~candidates.negative, torch.inf).sort(dim=1, stable=True)
         position = torch.searchsorted(sorted_distances, distance, right=True)  # [A,B]
         has_choice = positive & (position < candidates.negative.sum(1, keepdim=True))
@@ -113,7 +105,7 @@ class Hardest(Miner):
     """
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """1 for the two pairs."""
+        """Return 1 for the farthest positive and the nearest negative of each anchor, else 0, `[A, B]`."""
         s, positive, negative = candidates.similarity, candidates.positive, candidates.negative
         farthest = s.masked_fill(~positive, torch.inf).argmin(1, keepdim=True)
         nearest = s.masked_fill(~negative, -torch.inf).argmax(1, keepdim=True)
@@ -128,12 +120,13 @@ class DistanceWeighted(Miner):
 
     Wu, Manmatha, Smola, Kraehenbuehl: "Sampling Matters in Deep Embedding Learning", ICCV 2017, Eq. 4-5; n is the
     embedding dimension, d a Euclidean distance of unit vectors. As in the authors' code, lambda is given as a distance
-    (`cutoff`), and negatives so far away that their loss is 0 (beyond `upper`) are not drawn. An anchor draws as many
-    negatives as it has positives, with replacement: positives have weight 1, negatives the number of times they were
-    drawn. An anchor whose negatives are all beyond `upper` draws none (the authors' code draws any item then).
+    (`cutoff`). Negatives beyond `upper` have a loss of 0 and are not drawn. An anchor draws as many negatives as it has
+    positives, with replacement. Positives have weight 1. The weight of a negative is the number of times it was drawn.
+    An anchor whose negatives are all beyond `upper` draws none (the authors' code draws any item then).
 
     A draw depends on the seed, the number of training calls so far (saved in the module's state) and the anchor's
-    position in the batch, not on the block size or PyTorch's generators. In eval mode the last draw is repeated.
+    position in the batch. It does not depend on the block size or PyTorch's generators. In eval mode the last draw is
+    repeated.
 
     Args:
         cutoff: smaller distances count as this distance.
@@ -155,12 +148,12 @@ class DistanceWeighted(Miner):
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def begin(self) -> None:
-        """Counts the call in training mode, so that each call has a new draw."""
+        """Count the call in training mode, so that each call has a new draw."""
         if self.training:
             self.calls += 1
 
     def weights(self, candidates: Candidates) -> Tensor:
-        """1 for positives, the number of draws for negatives."""
+        """Return 1 for positives and the number of draws for negatives, `[A, B]`."""
         cumulative = self._integer_probabilities(candidates).cumsum(1)  # [A,B]
         total, draw_count = cumulative[:, -1:], candidates.positive.sum(1, keepdim=True)  # [A,1]
         draws = torch.arange(int(draw_count.max()) if len(draw_count) else 0, device=cumulative.device)
@@ -170,9 +163,9 @@ class DistanceWeighted(Miner):
         return weights.scatter_add_(1, drawn_negatives, ((draws < draw_count) & (total > 0)).to(weights.dtype))
 
     def _integer_probabilities(self, candidates: Candidates) -> Tensor:
-        """Probabilities `[A, B]` as whole numbers, which sum to about 2^31 per anchor.
+        """Return probabilities `[A, B]` as whole numbers, which sum to about 2^31 per anchor.
 
-        Their cumulative sums are exact on every device, so that no item of probability 0 is ever drawn.
+        Their cumulative sums are exact on every device, so an item of probability 0 is never drawn.
         """
         n = candidates.dim
         squared = (2 - 2 * candidates.similarity.contiguous()).clamp_(min=0)
@@ -186,7 +179,7 @@ class DistanceWeighted(Miner):
         return (p * (1 << _BITS)).round_().long()
 
     def _random(self, anchors: Tensor, draws: Tensor) -> Tensor:
-        """Whole numbers in [0, 2^31) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
+        """Return whole numbers in [0, 2^31) for each anchor `[A, 1]` and draw `[D]`: `[A, D]`."""
         state = torch.full((), _as_int64(self.seed), device=anchors.device)
         for value in (self.calls.to(anchors.device), anchors, draws):
             state = _splitmix(state + (value + 1) * _as_int64(0x9E3779B97F4A7C15))
@@ -194,17 +187,17 @@ class DistanceWeighted(Miner):
 
 
 def _as_int64(number: int) -> int:
-    """The int64 with the same 64 bits."""
+    """Return the int64 with the same 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _unsigned_shift(x: Tensor, bits: int) -> Tensor:
-    """`x >> bits` of an int64 as if it were unsigned."""
+    """Return `x >> bits` of an int64 as if it were unsigned."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def _splitmix(x: Tensor) -> Tensor:
-    """The finaliser of splitmix64, modulo 2^64: every bit of the result depends on every bit of x."""
+    """Apply the finaliser of splitmix64, modulo 2^64: every bit of the result depends on every bit of x."""
     for bits, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ _unsigned_shift(x, bits)) * _as_int64(factor)
     return x ^ _unsigned_shift(x, 31)
@@ -212,7 +205,6 @@ def _splitmix(x: Tensor) -> Tensor:
 
 #: Every miner by its name in a config.
 MINERS: dict[str, Callable[..., Miner]] = {
-    "all": All,
     "vthm": VTHM,
     "semi_hard": SemiHard,
     "hardest": Hardest,

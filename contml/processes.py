@@ -1,6 +1,6 @@
 """Several processes train as one: each gathers the embeddings of a batch and computes the whole loss.
 
-They divide the images of an evaluation; the first process evaluates what they made of them.
+In an evaluation, the processes divide the images, and the first process evaluates all embeddings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torch.distributed import distributed_c10d
 from contml._support.errors import InputError, one_line
 from contml._support.signals import StopRequest
 
-#: Words of the errors that PyTorch's backends raise when another process is gone.
+#: Words of the errors that PyTorch's backends raise when another process has ended.
 _LOST = ("connection closed", "connection reset", "broken pipe", "remote process exited", "socket timeout")
 
-#: The time in which the processes of a training must be connected, and that one may wait for the others afterwards.
+#: The time in which the processes of a training must connect, and the time for which one may wait for the others.
 CONNECTED_WITHIN, _WAITS = timedelta(minutes=5), timedelta(minutes=30)
 
 #: Looks per second at the threads of a process that ends.
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 
 def world() -> tuple[int, int]:
-    """(rank, number of processes); (0, 1) without a process group."""
+    """Return (rank, number of processes). Return (0, 1) without a process group."""
     is_distributed = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if is_distributed else (0, 1)
 
 
 def wait_longer() -> None:
-    """Let the processes, which are connected, wait for each other longer: one of them evaluates."""
+    """Raise the timeout of the connected processes, which wait while the first process evaluates."""
     if world()[1] > 1:
         set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # public since torch 2.14
         set_timeout(_WAITS)
@@ -50,11 +50,11 @@ def wait_longer() -> None:
 
 @cache
 def close_at_exit() -> None:
-    """Closes the process group when Python ends, and waits for the threads of its backend.
+    """Register a function that closes the process group when Python ends, and waits for the threads of its backend.
 
-    These threads release the tensors of an operation after it has ended. One that needs Python when Python has ended
-    aborts the process: "terminate called without an active exception". Closing the group does not end its threads: a
-    network that DDP trains still refers to it.
+    These threads release the tensors of an operation after the operation has ended. A thread that needs Python when
+    Python has ended aborts the process: "terminate called without an active exception". Closing the group does not end
+    its threads: a network that DDP trains still refers to the group.
     """
 
     def close() -> None:
@@ -66,7 +66,10 @@ def close_at_exit() -> None:
 
 
 def _wait_for_threads() -> None:
-    """Waits until no other thread of this process runs, or is about to, at two looks; a second at most."""
+    """Wait until two checks in a row find no other thread of this process that runs, or is about to run.
+
+    Wait a second at most.
+    """
     own, tasks = str(threading.get_native_id()), Path("/proc/self/task")
     still = 0
     for _ in range(_LOOKS):
@@ -78,7 +81,10 @@ def _wait_for_threads() -> None:
 
 
 def _state(stat: Path) -> str:
-    """The state of a thread: R where it runs or waits for a processor, S where it sleeps; "" where it has ended."""
+    """Return the state of a thread: R if it runs or waits for a processor, S if it sleeps.
+
+    Return "" if it has ended.
+    """
     try:
         return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -86,7 +92,7 @@ def _state(stat: Path) -> str:
 
 
 def any_process(*flags: bool, device: torch.device) -> list[bool]:
-    """Whether each of these flags is true on any process. All processes get the same answer."""
+    """Return True for each of these flags that is true on any process. All processes get the same answer."""
     if world()[1] == 1:
         return list(flags)
     values = torch.tensor(flags, dtype=torch.float32, device=device)
@@ -96,7 +102,7 @@ def any_process(*flags: bool, device: torch.device) -> list[bool]:
 
 @torch.no_grad()
 def share(tensors: Iterable[Tensor]) -> None:
-    """Give all processes the values of the first one, in place; `tensors` are of one device."""
+    """Copy the values of the first process to all processes, in place. `tensors` are of one device."""
     tensors = list(tensors)
     if world()[1] == 1:
         return
@@ -109,7 +115,7 @@ def share(tensors: Iterable[Tensor]) -> None:
 
 
 def other_process_error(what: str) -> InputError:
-    """The error of a process that cannot go on because of another one."""
+    """Return the error of a process that cannot go on because of another process."""
     hint = "see its message; 'contml train --resume RUN' continues from the last checkpoint"
     return InputError("training", f"another process {what}", hint=hint)
 
@@ -126,7 +132,7 @@ def connected() -> Iterator[None]:
 
 
 class Together:
-    """Lets the processes of a training fail, stop and save at the same step.
+    """Makes the processes of a training fail, stop and save at the same step.
 
     Args:
         seconds: the time after which a state is due.
@@ -134,9 +140,9 @@ class Together:
 
     Attributes:
         request: the signal to this process.
-        stopping: whether a process has received a signal; the same on all.
-        save_due: whether a state is due on a process; the same on all.
-        saved: when a state was saved last.
+        stopping: True if a process has received a signal; the same on all processes.
+        save_due: True if a state is due on a process; the same on all processes.
+        saved: the time of the last saved state.
     """
 
     def __init__(self, seconds: float, device: torch.device) -> None:
@@ -146,7 +152,7 @@ class Together:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """If one process fails in this block, all of them stop. Nothing in the block may wait for another process."""
+        """Stop all processes if one process fails in this block. Nothing in the block may wait for another process."""
         error: Exception | None = None
         try:
             yield
@@ -161,7 +167,7 @@ class Together:
 
 
 def gather_rows(x: Tensor) -> Tensor:
-    """The rows `[b, ...]` of every process, in order of rank; the gradient reaches this process's own rows.
+    """Gather the rows `[b, ...]` of every process, in order of rank. The gradient reaches this process's own rows.
 
     Data parallelism averages the gradients of the processes, but the gradient of one loss over the whole batch is their
     sum. So the gradient of this process's rows is multiplied by the number of processes. The parameters of the loss
@@ -186,13 +192,13 @@ def gather_rows(x: Tensor) -> Tensor:
 
 
 def gather_items(rows: Tensor, values: Tensor, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The values of items that the processes have divided, on each of them, and which items nobody has.
+    """Gather the values of items that the processes have divided, on each process, and find the missing items.
 
     Args:
         rows: the items of this process `[n]`, ascending; each item is in one process at most.
-        values: a tensor of them `[n, ...]`. If n is 0, another process says its shape and type.
+        values: the values of these items `[n, ...]`. If n is 0, another process gives the shape and type.
         count: the number of items.
-        device: that of the process group.
+        device: the device of the process group.
 
     Returns:
         The values of all items `[N, ...]`, 0 for missing ones; and the missing items, ascending.
@@ -214,7 +220,7 @@ def gather_items(rows: Tensor, values: Tensor, count: int, device: torch.device)
 
 
 def from_first(value: T) -> T:
-    """The value that the first process has, on each."""
+    """Return the value of the first process, on every process."""
     if world()[1] == 1:
         return value
     values = [value]

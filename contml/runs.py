@@ -1,13 +1,22 @@
 """The folder of a run: creates and opens it, logs metrics.
 
-It contains config.yaml, data.safetensors (names, label hashes and splits of its items), metrics.jsonl, checkpoints/,
-evaluation.json, calibration.json, labels.safetensors (training items with their embeddings and labels), about.json
-(device, time, versions of the training), seconds.json (its time until the saved state), embeddings/ (of a captioner:
-captions/), report.html and its pictures, the log of a tracker, queries.csv (the
-result of each query: score, random, oracle, names of the nearest items), queries/ (the main metric of each query, with
-which runs are compared). One process trains it at a time: that process holds the lock of the folder. Others may read it
-meanwhile, since every file but metrics.jsonl is replaced as a whole, and a last line of metrics.jsonl that is cut short
-is ignored.
+The folder contains:
+
+- config.yaml
+- data.safetensors: names, label hashes and splits of its items
+- metrics.jsonl
+- checkpoints/
+- evaluation.json and calibration.json
+- labels.safetensors: training items with their embeddings and labels
+- about.json: device, time and versions of the training
+- seconds.json: the time of the training until the saved state
+- embeddings/, or captions/ for a captioner
+- report.html and its pictures
+- the log of a tracker
+- queries/: the main metric of each query, for comparisons of runs
+
+One process trains the run at a time, and holds the lock of the folder. Others may read the folder meanwhile. Every file
+except metrics.jsonl is replaced as a whole. An incomplete last line of metrics.jsonl is ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +50,7 @@ WITHOUT_EFFECT = frozenset(
         *("training.checkpoint_minutes", "training.metrics", "training.tracker"),
     }
 )
-#: Keys that say where files are and how they are read, not what they hold: another value is the same run.
+#: Keys with the places of files and the way they are read, not their content. A run may change these values.
 PLACES = WITHOUT_EFFECT | {"task.root", "task.data", "model.weights", "captioner.weights"}
 _SEPARATOR = re.compile(r"[/\\]")
 #: The columns of the metrics that hold text, and the splits that are evaluated.
@@ -59,10 +68,10 @@ PRESET = "# preset: "
 
 
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as weights and embeddings keep it: these are given away, and paths name the machine and its user.
+    """Return a config without paths, for weights and embeddings: users share them, and a path names machine and user.
 
-    Paths at `PLACES` are None. Any other absolute path, or one from the home folder, is the name of its file, or None
-    if it has no suffix.
+    Paths at `PLACES` become None. Any other absolute path, or a path from the home folder, becomes the name of its
+    file. A path without a suffix becomes None.
     """
 
     def kept(value: Any, key: str) -> Any:
@@ -79,7 +88,7 @@ def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text is an absolute path, or one that starts in the home folder or above the current one."""
+    """Return True if a text is an absolute path, or one that starts in the home folder or above the current one."""
     windows, posix = PureWindowsPath(text), PurePosixPath(text)
     from_root = windows.is_absolute() or (posix.is_absolute() and len(posix.parts) > 1)  # "/" is a separator
     return from_root or text.startswith(("~", "../", "..\\", "file:"))
@@ -104,16 +113,16 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The command that the user typed; empty if the run was started from Python."""
+        """The command that the user typed. It is empty if the run was started from Python."""
         return next((line.removeprefix(COMMAND) for line in self._head()[1:] if line.startswith(COMMAND)), "")
 
     @property
     def preset(self) -> str:
-        """The preset that was chosen for the user's own data; empty if there is none."""
+        """The preset that was chosen for the user's own data. It is empty without a preset."""
         return next((line.removeprefix(PRESET) for line in self._head()[1:] if line.startswith(PRESET)), "")
 
     def _head(self) -> list[str]:
-        """The first three lines of the config."""
+        """Return the first three lines of the config."""
         with self.config.open("rb") as file:
             return [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(3)]
 
@@ -123,12 +132,15 @@ class Run:
         return self.folder / "data.safetensors"
 
     def evaluation(self, checkpoint: str | None = None) -> Path:
-        """The file of the evaluation: of the selected weights, of others ("last", "best"), or through "labels"."""
+        """Return the path of the evaluation.
+
+        It is the evaluation of the selected weights, of other weights ("last", "best"), or through "labels".
+        """
         return self.folder / f"evaluation{f'-{checkpoint}' if checkpoint else ''}.json"
 
     @property
     def calibration(self) -> Path:
-        """The file that says what an embedding distance means (`contml.search.Calibration`)."""
+        """The calibration file, which converts embedding distances to label distances (`contml.search.Calibration`)."""
         return self.folder / "calibration.json"
 
     @property
@@ -138,24 +150,20 @@ class Run:
 
     @property
     def about(self) -> Path:
-        """The file that says how the weights were trained: device, time, versions, number of parameters."""
+        """The file about the training of the weights: device, time, versions, number of parameters."""
         return self.folder / "about.json"
 
     def embeddings(self, split: str, checkpoint: str | None = None) -> Path:
-        """The file of the embeddings of a split, by the selected weights or by others."""
+        """Return the path of the embeddings of a split, by the selected weights or by others."""
         return self.folder / "embeddings" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.safetensors"
 
     def query_values(self, split: str, checkpoint: str | None = None) -> Path:
-        """The file of the main metric of each query of a split, by the selected weights or by others."""
+        """Return the path of the main metric of each query of a split, by the selected weights or by others."""
         return self.folder / "queries" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.json"
 
     def captions(self, split: str, checkpoint: str | None = None) -> Path:
-        """The file of the captions of a split, by the selected weights of a captioner or by others."""
+        """Return the path of the captions of a split, by the selected weights of a captioner or by others."""
         return self.folder / "captions" / f"{split}{f'-{checkpoint}' if checkpoint else ''}.json"
-
-    def attention(self, split: str, checkpoint: str | None = None) -> Path:
-        """The file of where a captioner with attention looks, in the images that the report shows."""
-        return self.captions(split, checkpoint).with_suffix(".safetensors")
 
     @property
     def metrics(self) -> Path:
@@ -169,7 +177,10 @@ class Run:
 
     @property
     def _seconds(self) -> Path:
-        """The file of the time of the training: not in the state, which is the same for the same training."""
+        """The file of the time of the training.
+
+        The time is not in the state, which is the same for the same training.
+        """
         return self.folder / "seconds.json"
 
     def save_seconds(self, seconds: float | None) -> None:
@@ -177,7 +188,7 @@ class Run:
         write(self._seconds, lambda path: path.write_text(json.dumps(seconds), encoding="utf-8"))
 
     def read_seconds(self) -> float | None:
-        """The saved time; None if it is not known."""
+        """Return the saved time of the training in seconds. Return None if it is not known."""
         try:
             seconds = json.loads(read_bytes(self._seconds, 100))
         except (OSError, ValueError):
@@ -186,10 +197,12 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the folder, so that no other process trains this run; also freed if this process is killed.
+        """Lock the folder, so that no other process trains this run.
+
+        The lock ends when this process ends, even if killed.
 
         Raises:
-            InputError: another process trains it, or the folder cannot be written.
+            InputError: another process trains the run, or the folder cannot be written.
         """
         with locked(self.folder, "another process is training this run", "wait for it, or stop it"):
             if self.checkpoints.is_dir():
@@ -197,11 +210,11 @@ class Run:
             yield
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Appends a row to the metrics.
+        """Append a row to the metrics.
 
         Raises:
-            InputError: a value is not a number, or the file cannot be written, as on a full disk; the rows before it
-                stay.
+            InputError: a value is not a number, or the file cannot be written, for example on a full disk. The earlier
+                rows stay.
         """
         # JSON has no NaN and no infinity: they become null.
         plain = {k: None if isinstance(v, float) and not _fits(k, v) else v for k, v in row.items()}
@@ -210,7 +223,7 @@ class Run:
         append_line(self.metrics, json.dumps(plain).encode())
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the rows of the metrics, without a last line that a crash cut short.
+        """Return the rows of the metrics, without an incomplete last line after a crash.
 
         Raises:
             InputError: a line is damaged.
@@ -228,7 +241,7 @@ class Run:
         return [row for row in rows if row is not None]
 
     def rewind(self, step: int, *, evaluated: bool = True) -> None:
-        """Drop the rows after `step`, and the rows of the evaluation at `step`, unless `evaluated`."""
+        """Drop the rows after `step`. Also drop the rows of the evaluation at `step`, unless `evaluated`."""
 
         def is_kept(row: Mapping[str, Any]) -> bool:
             return row["step"] < step or (row["step"] == step and (evaluated or row.get("event") == "train"))
@@ -238,7 +251,7 @@ class Run:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """A row of metrics: a JSON object of numbers and nulls, and of some texts; None for anything else."""
+    """Parse a row of metrics: a JSON object of numbers and nulls, and of some texts. Return None for anything else."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -257,7 +270,10 @@ def _fits(key: str, value: object) -> bool:
 
 
 def create(root: Path, name: str, folder: Path | None = None) -> Run:
-    """Creates the run folder `root/name/date-time`, with a number if two runs start in the same second; or `folder`."""
+    """Create the run folder `root/name/date-time`, or `folder`.
+
+    If two runs start in the same second, the name of the second gets a number.
+    """
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")  # local time
     for number in itertools.count(1):
         path = folder or root / name / (stamp if number == 1 else f"{stamp}_{number}")
@@ -279,14 +295,16 @@ def create(root: Path, name: str, folder: Path | None = None) -> Run:
 
 
 def begun(folder: Path, config: str = "") -> bool:
-    """Whether a folder is that of a run with this config; False if there is none, or it was killed before it began.
+    """Return True if a folder is the folder of a run with this config.
+
+    Return False if the folder does not exist, or if the run was killed before it began.
 
     Args:
         folder: the folder.
-        config: the resolved config as YAML; "": any.
+        config: the resolved config as YAML; "" accepts any config.
 
     Raises:
-        InputError: the folder is another one.
+        InputError: the folder is in use for something else.
     """
     run = Run(folder)
     if not os.path.lexists(run.config):
@@ -302,13 +320,16 @@ def begun(folder: Path, config: str = "") -> bool:
 
 
 def recorded_preset(folder: Path) -> str:
-    """The preset that was chosen for the user's own data in a run folder; empty if there is none, or no run."""
+    """Return the preset that was chosen for the user's own data in a run folder.
+
+    Return "" if the run has no preset, or the folder holds no run.
+    """
     run = Run(folder)
     return run.preset if run.config.is_file() else ""
 
 
 def open_run(folder: Path) -> Run:
-    """Opens an existing run folder.
+    """Open an existing run folder.
 
     Raises:
         InputError: there is no such folder, it has no `config.yaml`, or a link leads out of it.
@@ -322,7 +343,7 @@ def open_run(folder: Path) -> Run:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Returns the run folders in a folder, sorted by name; the folder itself if it is a run folder."""
+    """Return the run folders in a folder, sorted by name. Return the folder itself if it is a run folder."""
     if (folder / "config.yaml").is_file():
         return [folder]
     subfolders = (path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith("."))

@@ -41,14 +41,14 @@ _Integers: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 class BatchSampler:
     """Base of the samplers: iterating yields the remaining batches of the epoch, starting at `(epoch, step)`.
 
-    It fits `torch.utils.data.DataLoader(dataset, batch_sampler=sampler)`. Worker processes of a loader take batches in
-    advance, so `state_dict` is then ahead of the training.
+    A sampler fits `torch.utils.data.DataLoader(dataset, batch_sampler=sampler)`. Worker processes of a loader take
+    batches in advance, so `state_dict` is then ahead of the training.
     """
 
     anchors: int | None = None
 
     def __init__(self, items: int, batch_size: int, seed: int, factors: str = "batch_size") -> None:
-        # The options whose product is the batch size are the subject of the errors.
+        # Errors name the options whose product is the batch size.
         if batch_size < 2:
             raise InputError(factors, str(batch_size), "must be at least 2", "a batch compares items")
         if batch_size > items:
@@ -64,7 +64,7 @@ class BatchSampler:
         raise NotImplementedError
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch."""
+        """Return the rows of one batch."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -72,13 +72,13 @@ class BatchSampler:
         while not is_last:
             rows = self.batch(self.epoch, self.step)
             is_last = self.step + 1 == len(self)
-            # Before the batch is given away: Lightning takes `len` batches, and does not ask whether there is another.
+            # The position changes before `yield`: Lightning takes `len` batches, and does not ask for another one.
             self.epoch, self.step = (self.epoch + 1, 0) if is_last else (self.epoch, self.step + 1)
             yield rows
 
     @property
     def sampler(self) -> Self:
-        """Itself: of a loader, Lightning calls `batch_sampler.sampler.set_epoch`."""
+        """The sampler itself, because Lightning calls `batch_sampler.sampler.set_epoch` of a loader."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -86,7 +86,7 @@ class BatchSampler:
         self.epoch, self.step = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
-        """The epoch and step of the next batch, and the seed."""
+        """Return the epoch and step of the next batch, and the seed."""
         return {"seed": self.seed, "epoch": self.epoch, "step": self.step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -98,7 +98,10 @@ class BatchSampler:
         return np.random.default_rng([self.seed, stream, *key])
 
     def _order(self, epoch: int, pass_number: int, count: int) -> _Integers:
-        """The numbers below `count` in the random order of a pass. The last order is kept: most batches share it."""
+        """Return the numbers below `count` in the random order of a pass.
+
+        The last order is kept: most batches share it.
+        """
         key = (self.seed, epoch, pass_number, count)
         cached = self._permuted
         if cached is None or cached[0] != key:
@@ -125,22 +128,21 @@ class UniformSampler(BatchSampler):
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch."""
+        """Return the rows of one batch."""
         # If `batches` exceeds one pass over the items, the next pass has a new order.
         pass_number, batch_number = divmod(step, self.items // self.batch_size)
         order = self._order(epoch, pass_number, self.items)
-        rows: list[int] = order[batch_number * self.batch_size : (batch_number + 1) * self.batch_size].tolist()
-        return rows
+        return order[batch_number * self.batch_size : (batch_number + 1) * self.batch_size].tolist()
 
 
 class DenseSampler(BatchSampler):
     """Anchors, the k nearest items of each by label distance, and random other items without replacement.
 
-    The paper has one anchor per batch and 5 neighbours: every item is the anchor once per epoch, so that the number of
-    images in an epoch is the batch size times the number of items. A batch of 150
-    can hold 25 anchors with 5 neighbours each. Neighbours are the exact k nearest in the whole data set, computed once;
-    where some pairs have no label distance, fewer if an item has fewer. Of judged pairs, use the sampler "judged": the
-    random other items of a batch are hardly ever judged.
+    The paper has one anchor per batch and 5 neighbours. Every item is the anchor once per epoch, so the number of
+    images in an epoch is the batch size times the number of items. A batch of 150 can hold 25 anchors with 5 neighbours
+    each. Neighbours are the exact k nearest in the whole data set, computed once. If some pairs have no label distance,
+    an item may have fewer neighbours. For judged pairs, use the sampler "judged": few random items of a batch are
+    judged.
 
     Args:
         batch_size: items per batch.
@@ -179,7 +181,7 @@ class DenseSampler(BatchSampler):
         return self.batches or -(-self.items // self.anchors_per_batch)
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch: anchors first, then their neighbours, then the rest."""
+        """Return the rows of one batch: anchors first, then their neighbours, then the rest."""
         count = self.anchors_per_batch
         pass_number, batch_number = divmod(step, -(-self.items // count))
         order = self._order(epoch, pass_number, self.items)
@@ -200,10 +202,10 @@ class DenseSampler(BatchSampler):
 class JudgedSampler(BatchSampler):
     """Items that were judged together, in pairs, triplets or rankings: each with the items it was judged with.
 
-    Of judged pairs, random items are usually not known: a batch holds random items, each with all items that it was
-    judged with, as far as they fit. So each judged pair is in a batch about equally often. What is left of a batch is
-    filled with random other items, judged or not. Triplets that share an item are drawn together, up to a quarter of
-    a batch: so a batch has more triplets than its items would have alone, but not of one subject.
+    Two random items usually have no judged distance. So a batch holds random items, each with all items that it was
+    judged with, if they fit. Each judged pair is then in a batch about equally often. The rest of a batch is random
+    other items, judged or not. Triplets that share an item are drawn together, up to a quarter of a batch. A batch then
+    holds more triplets than if they were drawn one by one, and not all of its triplets share one item.
 
     Args:
         batch_size: items per batch.
@@ -227,7 +229,7 @@ class JudgedSampler(BatchSampler):
         sizes = np.diff(self.starts)
         if self.whole and len(sizes) and batch_size < (largest := int(sizes.max())):
             raise InputError("batch_size", str(batch_size), f"must be at least {largest}, the items judged together")
-        # The item of each group that is in the most groups.
+        # For each group, the item that is in the most groups.
         often, owner = np.bincount(self.rows)[self.rows], np.repeat(np.arange(len(sizes)), sizes)
         self.shared = self.rows[np.lexsort((-often, owner))[self.starts[:-1]]]  # [G]
         self._planned: tuple[tuple[int, int], list[list[int]], Iterator[list[int]]] | None = None
@@ -245,7 +247,7 @@ class JudgedSampler(BatchSampler):
         return min(one_pass, math.ceil((self.judged_items / self.batch_size) ** 2))
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch: groups one after another, then other items."""
+        """Return the rows of one batch: groups one after another, then other items."""
         key = (self.seed, epoch)
         if self._planned is None or self._planned[0] != key:  # kept: all batches of an epoch share it
             self._planned = key, [], self._plan(epoch)
@@ -257,7 +259,7 @@ class JudgedSampler(BatchSampler):
         return [*rows, *[row for row in candidates.tolist() if row not in used][: self.batch_size - len(rows)]]
 
     def _plan(self, epoch: int) -> Iterator[list[int]]:
-        """The judged rows of each batch of an epoch, without end: the groups in random order, as many as fit."""
+        """Yield the judged rows of each batch of an epoch, without end: the groups in random order, as many as fit."""
         for pass_number in count():
             rows: dict[int, None] = {}  # of the current batch, in order
             random = self._random(_DIVIDE, epoch, pass_number)
@@ -276,28 +278,35 @@ class JudgedSampler(BatchSampler):
                 yield list(rows)
 
     def _group_order(self, epoch: int, pass_number: int) -> _Integers:
-        """The groups in random order; whole groups that share an item come one after another, some at a time."""
+        """Return the groups in random order.
+
+        Whole groups that share an item follow each other, up to a limit.
+        """
         order = self._order(epoch, pass_number, len(self.starts) - 1)
         if not self.whole:
             return order
         order = order[np.argsort(self.shared[order], kind="stable")]
         shared = self.shared[order]
         is_first = np.concatenate(([True], shared[1:] != shared[:-1]))
-        place = np.arange(len(order)) - np.flatnonzero(is_first)[is_first.cumsum() - 1]  # among those of its item
+        place = (
+            np.arange(len(order)) - np.flatnonzero(is_first)[is_first.cumsum() - 1]
+        )  # among the judgments of its item
         size = max(1, self.batch_size // 4 // max(1, int(np.diff(self.starts).max()) - 1))  # groups of a run
         run = (is_first | (place % size == 0)).cumsum() - 1
         runs = self._random(_DIVIDE, epoch, pass_number).permutation(run[-1] + 1)
-        found: _Integers = order[np.argsort(runs[run], kind="stable")]
-        return found
+        return order[np.argsort(runs[run], kind="stable")]
 
     def _fitting(self, rows: Collection[int], head: int, others: list[int]) -> int:
-        """How many of the others fit into a batch that has these rows, with the head: all, or so many that are used."""
+        """Return the number of `others` that fit, with `head`, into a batch that has these rows.
+
+        For whole groups, the result is all or none. Otherwise it is the number of first `others` that fit.
+        """
         room = self.batch_size - len(rows) - (head not in rows)
         if self.whole:
             return len(others) * (sum(row not in rows for row in others) <= room)
         is_new = np.cumsum([row not in rows for row in others[: self.batch_size + 1]])  # more cannot fit
         count = int(np.searchsorted(is_new, room, side="right")) if room >= 0 else 0
-        # Part of a group has at least three items, so that two of them can be compared with the head.
+        # A part of a group has at least three items, so that two of them can be compared with the head.
         fits = count == len(others) or count >= 2 or not rows
         return count if fits else 0
 
@@ -305,7 +314,7 @@ class JudgedSampler(BatchSampler):
 class ClassSampler(BatchSampler):
     """Classes x instances: a batch has `instances` random items of each of `classes` random classes.
 
-    Classes are in random order; each is used once before any is used again, except for the last ones, which may not
+    Classes are in random order. Each is used once before any is used again, except for the last ones, which may not
     fill a batch. If a class has fewer than `instances` items, items appear twice.
 
     Args:
@@ -336,7 +345,7 @@ class ClassSampler(BatchSampler):
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch, class by class."""
+        """Return the rows of one batch, class by class."""
         pass_number, batch_number = divmod(step, len(self.members) // self.classes)
         order = self._order(epoch, pass_number, len(self.members))
         generator = self._random(_FILL, epoch, step)
@@ -352,9 +361,9 @@ class TripletSampler(BatchSampler):
 
     A batch of T triplets has 3 T items: the T anchors, then their positives, then their negatives, in the same order.
     The loss triplet_margin with triplets="batch" compares these T triplets and no others. The classes of the anchors
-    are as in the sampler "classes": each is used once before any is used again, except for the last ones; if there are
-    fewer than T, each has several triplets in a batch. Negatives are drawn from all items of other classes. An item
-    appears twice, or a class has two negatives of one class, only where too few are left.
+    are chosen as in the sampler "classes": each class is used once before any is used again, except for the last ones.
+    If there are fewer than T classes, each has several triplets in a batch. Negatives are drawn from all items of other
+    classes. An item appears twice, or a class has two negatives of one class, only if too few are left.
 
     Args:
         triplets: triplets per batch; 40 in HDML.
@@ -381,7 +390,7 @@ class TripletSampler(BatchSampler):
         return self.batches or self.items // self.batch_size
 
     def batch(self, epoch: int, step: int) -> list[int]:
-        """The rows of one batch: anchors, positives, negatives."""
+        """Return the rows of one batch: anchors, positives, negatives."""
         pass_number, batch_number = divmod(step, max(1, len(self.paired) // self.triplets))
         order = self._order(epoch, pass_number, len(self.paired))[batch_number * self.triplets :][: self.triplets]
         classes = self.paired[np.resize(order, self.triplets)].tolist()  # repeats them if there are fewer
@@ -392,14 +401,16 @@ class TripletSampler(BatchSampler):
         return rows + self._negatives(generator, classes, set(rows))
 
     def _pairs(self, generator: np.random.Generator, c: int, count: int) -> list[list[int]]:
-        """Random pairs of items of a class; no item is in two of them while there are others."""
+        """Draw random pairs of items of a class. No item is in two pairs while there are others."""
         start, end = self.starts[c], self.starts[c + 1]
         members = generator.choice(self.by_class[start:end], min(end - start, 2 * count), replace=False)
-        pairs: list[list[int]] = np.resize(members, (count, 2)).tolist()
-        return pairs
+        return np.resize(members, (count, 2)).tolist()
 
     def _negatives(self, generator: np.random.Generator, classes: list[int], used: set[int]) -> list[int]:
-        """A random item of another class for each class; none of the used rows, no two of one class for a class."""
+        """Draw a random item of another class for each class.
+
+        Rows in `used` are not drawn. A class gets no two negatives of one class.
+        """
         rows: list[int] = []
         class_pairs: set[tuple[int, int]] = set()  # classes of anchor and negative
         for c in classes:
@@ -417,7 +428,10 @@ class TripletSampler(BatchSampler):
 
 
 def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Integers]:
-    """The rows of the classes, one class after the other, each ascending `[N]`; where each starts, and N `[C + 1]`."""
+    """Return the rows of the classes, one class after the other, each ascending `[N]`.
+
+    Also return the start of each class, and N at the end, `[C + 1]`.
+    """
     ids = labels.class_ids
     if ids is None:
         hint = "use ClassLabels, or the dense or the uniform sampler"
@@ -428,7 +442,7 @@ def _rows_by_class(sampler: str, labels: LabelSpace) -> tuple[_Integers, _Intege
 
 
 def fitting_options(options: Mapping[str, Any], labels: LabelSpace) -> dict[str, Any]:
-    """The options of a sampler, with batches that these items can fill.
+    """Return the options of a sampler, with batches that these items can fill.
 
     Args:
         options: the options of a sampler of this module, by name.

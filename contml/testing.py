@@ -36,12 +36,12 @@ def check_label_space(space: LabelSpace, *, symmetric: bool = True) -> None:
     """Check that a label space follows the contract `LabelSpace`: distances, blocks, batches, subsets, classes, words.
 
     Args:
-        space: at least 3 items; of more than 64, a random 64 are checked.
-        symmetric: False for label distances that are not symmetric, such as those of `NearestLabels`.
+        space: at least 3 items. If there are more than 64, a random 64 are checked.
+        symmetric: False for label distances that are not symmetric, such as in `NearestLabels`.
 
     Raises:
         AssertionError: a rule is broken.
-        InputError: it is no label space.
+        InputError: the object is not a label space.
     """
     require_label_space("space", space)
     _check(space, _space_failures(space), () if symmetric else ("symmetric",))
@@ -50,10 +50,10 @@ def check_label_space(space: LabelSpace, *, symmetric: bool = True) -> None:
 def check_loss(loss: Loss, space: LabelSpace | None = None, *, dim: int = 6, skip: Collection[str] = ()) -> None:
     """Check that a loss follows the contract `Loss`: values, dtypes, gradients, edge cases, anchors, forms of labels.
 
-    Each call uses a copy of the loss, which does not change.
+    Each call uses a copy of the loss, so the loss does not change.
 
     Args:
-        loss: a loss with proxies must be constructed for the classes of `space` and the embedding dimension `dim`.
+        loss: a loss. With proxies, it must be constructed for the classes of `space` and the embedding dimension `dim`.
         space: labels of the batch; default 12 vectors, or 12 items of 4 classes if the loss needs 0 / 1 or classes.
         dim: the embedding dimension.
         skip: names of rules that do not apply by design: "empty" for a loss whose anchors are not items of the batch
@@ -61,7 +61,7 @@ def check_loss(loss: Loss, space: LabelSpace | None = None, *, dim: int = 6, ski
 
     Raises:
         AssertionError: a rule is broken.
-        InputError: it is no loss, or `space` is no label space.
+        InputError: the object is not a loss, or `space` is not a label space.
     """
     require_loss(loss)
     if space is not None:
@@ -80,11 +80,11 @@ def check_sampler(sampler: Sampler, items: int, *, duplicates: bool = False) -> 
     Args:
         sampler: a new sampler, not iterated yet; it does not change.
         items: the number of items in the data set.
-        duplicates: whether an item may appear twice in a batch.
+        duplicates: True if an item may appear twice in a batch.
 
     Raises:
         AssertionError: a rule is broken.
-        InputError: it is no sampler.
+        InputError: the object is not a sampler.
     """
     if isinstance(sampler, type) or not isinstance(sampler, Sampler):
         got = f"the class {sampler.__name__}" if isinstance(sampler, type) else f"a {type(sampler).__name__}"
@@ -204,7 +204,7 @@ def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[s
     items, block, classes = len(x), space.pairwise(), space.class_ids
 
     def run(x: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Value and gradient `[B, d]` of a call on a copy of the loss."""
+        """Return value and gradient `[B, d]` of a call on a copy of the loss."""
         leaf = x.clone().requires_grad_()
         value = copy.deepcopy(loss)(leaf, labels, anchors=anchors)
         (gradient,) = torch.autograd.grad(value, leaf)
@@ -300,7 +300,7 @@ def _kind_failures(
 
 def _sampler_failures(sampler: Sampler, items: int) -> Iterator[tuple[str, str]]:
     def stream(sampler: Sampler, batches: int = _BATCHES) -> list[list[int]]:
-        """The next batches, across the ends of epochs."""
+        """Return the next batches, across the ends of epochs."""
         return list(islice(chain.from_iterable(repeat(sampler, _BATCHES + 1)), batches))
 
     steps = len(sampler)

@@ -1,12 +1,12 @@
 """Items of work whose results are kept: a command that was interrupted does the items that have no result.
 
-    items      a list. Each has a key, and can be pickled. Its result depends on the item alone
+    items      a list. Each has a key, and can be pickled. Its result depends only on the item
     results    `Lines`: one file, a line of JSON per result. `Files`: a folder, a file per result
     run        does the items, in this process or by joblib: in processes of this machine, or of a Ray cluster
 
-A result is there as a whole or not at all. The process of the command writes all of them. A returned value is a result,
-even if it describes a failure. An exception ends the command and records nothing; the other items are asked to stop as
-by SIGTERM, so that a training saves its state.
+A result is complete or missing. The process of the command writes all results. A returned value is a result, even if it
+describes a failure. An exception ends the command and records nothing. The other items are asked to stop as by SIGTERM,
+so that a training saves its state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import append_line, locked, read_bytes, refuse_links, remove_folder, unwritable
 from contml._support.signals import StopRequest
 
-#: Seconds between two looks of a worker: is its command alive, and does it ask to stop?
+#: Seconds between two checks of a worker: is its command alive, and does it ask to stop?
 _POLL = 0.5
 #: Seconds in which a cluster answers.
 _ANSWER = 10.0
@@ -49,7 +49,7 @@ class Item(Protocol):
 
     @property
     def key(self) -> str:
-        """What distinguishes it from all other items with the same results."""
+        """A text that differs from the keys of all other items with the same results."""
 
 
 ItemT = TypeVar("ItemT", bound=Item)
@@ -77,17 +77,17 @@ class Results(ABC, Generic[ResultT]):
 
     @abstractmethod
     def add(self, key: str, value: ResultT) -> None:
-        """Record a result. When this returns, it is on disk.
+        """Record a result. When this method returns, the result is on disk.
 
         Raises:
-            InputError: it cannot be written, as on a full disk; the others stay.
+            InputError: the result cannot be written, for example on a full disk. Earlier results stay.
         """
 
     def command(self, subject: str) -> AbstractContextManager[None]:
-        """Return the block of a command that does the items: no other command does them meanwhile.
+        """Return the context of a command that does the items. No other command does them meanwhile.
 
         Args:
-            subject: what the command works on, for the message.
+            subject: the object that the command works on, for the message.
 
         Raises:
             InputError: another command works on it.
@@ -98,11 +98,11 @@ class Results(ABC, Generic[ResultT]):
 class Lines(Mapping[str, ResultT], Results[ResultT]):
     """Small results: a file of lines, each a JSON object, appended as a whole.
 
-    A last line that is cut short is ignored, and removed before the next one is appended.
+    An incomplete last line is ignored, and removed before the next line is appended.
 
     Args:
         path: the file.
-        head: what the results are of, the first line of the file; None: the file has no such line.
+        head: a description of the results, the first line of the file; None: the file has no such line.
 
     Raises:
         InputError: a line is damaged, or the file has another head.
@@ -137,7 +137,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
         """Return the key and the result of a line.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the line is not a result.
         """
 
     @abstractmethod
@@ -154,7 +154,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
             raise InputError(str(self.path), "holds results of something else", hint="choose another file")
 
     def check(self, value: ResultT) -> None:
-        """Raise an InputError if a result contradicts the recorded ones; it is then not added."""
+        """Raise an InputError if a result contradicts the recorded ones. The result is then not added."""
 
     def __getitem__(self, key: str) -> ResultT:
         return self._values[key]
@@ -184,7 +184,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
 
 
 class Files(Results[ResultT]):
-    """Large results: a file each, most often in a folder that is there until the output is made of them.
+    """Large results: a file for each, usually in a folder that is removed when the output is made from them.
 
     Args:
         root: a folder that `remove` removes; the lock is in it.
@@ -203,12 +203,12 @@ class Files(Results[ResultT]):
         self._found: set[str] = set()
 
     def remove(self) -> None:
-        """Remove `root`: the output is written."""
+        """Remove `root`, after the output was written."""
         remove_folder(self._root)
 
     @abstractmethod
     def load(self, key: str, path: Path) -> ResultT | None:
-        """Return the result in a file; None if there is none, or it is damaged."""
+        """Return the result in a file. Return None if the file does not exist or is damaged."""
 
     @abstractmethod
     def save(self, value: ResultT, path: Path) -> None:
@@ -249,18 +249,19 @@ def run(
     """Do the items that have no result, in order.
 
     Args:
-        items: all of them, also the items that have a result.
-        function: the result of an item. Another process gets it once.
-        results: the finished ones; they have all results of items that are needed when this returns.
-        processes: number of items at a time, each in a process of its own. None or 1: in this process; None with a
-            cluster: as many as it has processors, or GPUs if it has any.
+        items: all items, also the items that have a result.
+        function: returns the result of an item. Another process gets the function once.
+        results: the finished results. When this function returns, they contain all items that are needed.
+        processes: number of items at a time, each in a process of its own. None or 1: in this process. None with a
+            cluster: as many as the cluster has processors, or GPUs if it has any.
         cluster: the address of a Ray cluster that does the items: "auto" for the cluster that this machine belongs to,
             HOST:PORT of its first machine, or "local" for the processors of this machine. Ignored if this process is
-            connected to one. Its machines share the current folder and that of the results. Empty: this machine.
+            connected to a cluster. Its machines share the current folder and the folder of the results. Empty: this
+            machine.
         deadline: no item is begun after this `time.monotonic()`.
         is_needed: asked before an item is begun.
         on_done: called in this process after an item is recorded.
-        log: the file for what another process prints about an item; None: where this process prints.
+        log: returns the file for the output of another process about an item. None: the output of this process.
 
     Raises:
         OutOfTimeError: items are left after the deadline.
@@ -299,7 +300,7 @@ def _run_by_joblib(
     on_done: Callable[[ItemT], object],
     log: Callable[[ItemT], Path | None],
 ) -> None:
-    """As `run`, in other processes."""
+    """Do the items as `run` does, in other processes."""
     if (first := next(items, None)) is None:
         return
     from joblib import delayed
@@ -356,7 +357,10 @@ def _run_by_joblib(
 
 @contextmanager
 def _pool(processes: int | None, cluster: str, **begin: Any) -> Iterator[Any]:
-    """Yield what runs calls of joblib in other processes, and gives their results in the order in which they end."""
+    """Yield a function that runs calls of joblib in other processes.
+
+    It yields the results in the order in which they end.
+    """
     from joblib import Parallel
     from joblib.externals.loky import get_reusable_executor
 
@@ -365,13 +369,13 @@ def _pool(processes: int | None, cluster: str, **begin: Any) -> Iterator[Any]:
         try:
             yield Parallel(processes, backend="loky", **options)
         finally:
-            get_reusable_executor(processes).shutdown()  # it waits: else processes keep their memory for minutes
+            get_reusable_executor(processes).shutdown()  # waits: otherwise processes keep their memory for minutes
         return
     ray = _connected(cluster)
     from joblib import register_parallel_backend
     from ray.util.joblib.ray_backend import RayBackend
 
-    RayBackend.supports_return_generator = True  # its pool calls back; the class only does not declare it
+    RayBackend.supports_return_generator = True  # its pool calls back, but the class does not declare it
     register_parallel_backend("ray", RayBackend)
     found = ray.cluster_resources()
     unit = "GPU" if found.get("GPU", 0) >= 1 else "CPU"
@@ -406,19 +410,19 @@ def _connected(address: str) -> Any:
     return ray
 
 
-#: What a process that does items has got at its beginning: the function, and a path that exists when it is to stop.
+#: The start values of a process that does items: the function, and a path that exists when the process must stop.
 _work: tuple[Callable[[Any], Any], Path] | None = None
 _held: list[object] = []
 _is_busy = threading.Event()
 
 
 def _begin(function: Callable[[Any], Any], stop: Path, parent: int, folder: Path) -> None:
-    """Prepare a process that does items; `parent` is the process of the command, 0 on a cluster."""
+    """Prepare a process that does items. `parent` is the process of the command, 0 on a cluster."""
     global _work
     if parent:
         _held.append(FileLock(stop.with_name(f"worker-{os.getpid()}")).acquire())  # until this process ends
         if sys.platform != "win32":
-            os.setpgrp()  # Ctrl-C reaches the parent alone, which stops its children
+            os.setpgrp()  # Ctrl-C reaches only the parent, which stops its children
     if folder.is_dir():  # on each machine of a cluster
         os.chdir(folder)
     _work = function, stop
@@ -426,7 +430,7 @@ def _begin(function: Callable[[Any], Any], stop: Path, parent: int, folder: Path
 
 
 def _watch(stop: Path, parent: int) -> None:
-    """Stop the item of this process when the command asks for it, and this process when the command is gone."""
+    """Stop the item of this process when the command asks for it, and this process when the command has ended."""
     while True:
         time.sleep(_POLL)
         is_orphan = parent not in (0, os.getppid())

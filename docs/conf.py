@@ -1,7 +1,7 @@
 """The documentation site: `sphinx-build -W --keep-going docs site`.
 
-The pages are Markdown that also reads on its own. A build adds what is in the code: the API reference from the
-docstrings, and to the page of each loss its labels, weight plot, example and options.
+The pages are Markdown that also reads on its own. A build adds content from the code: the API reference from the
+docstrings, and labels, weight plot, example and options to the page of each loss.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LABELS = {
 
 
 def example(name: str) -> str:
-    """A program that calls a loss, by its name in a config."""
+    """Return a program that calls a loss, by its name in a config."""
     from contml.config import data_arguments
     from contml.losses import LOSSES, PairLoss
 
@@ -75,7 +75,7 @@ loss.backward()
 
 
 def weight_plot(name: str) -> str:
-    """The plot of `benchmarks.pair_weights`, as an image in Markdown; "" for a loss that has none."""
+    """Return the plot of `benchmarks.pair_weights`, as an image in Markdown. Return "" for a loss without a plot."""
     from benchmarks.pair_weights import curves, weights_plot
     from contml import InputError
 
@@ -89,7 +89,7 @@ def weight_plot(name: str) -> str:
 
 
 def loss_page(name: str, text: str) -> str:
-    """The page of a loss with what is in the code."""
+    """Return the page of a loss, with the parts that come from the code."""
     from contml.losses import LOSSES
 
     loss = LOSSES[name]
@@ -121,7 +121,7 @@ On the command line: `contml train {task}/synthetic loss={name}`.
 
 
 def front_door() -> str:
-    """The names of `contml`, each with the first sentence of its docstring."""
+    """Return the names of `contml`, each with the first sentence of its docstring."""
     import contml
 
     names = sorted((name for name in contml.__all__ if name[0] != "_"), key=str.lower)
@@ -130,7 +130,7 @@ def front_door() -> str:
 
 
 def _public_name(name: str) -> str:
-    """Where the API reference has a name of `contml`: in its package, or in `contml` itself."""
+    """Return the place of a name of `contml` in the API reference: in its package, or in `contml` itself."""
     import contml
 
     package = ".".join(getattr(contml, name).__module__.split(".")[:2])
@@ -151,7 +151,7 @@ MARKDOWN: dict[str, str] = {}
 
 
 def notebook(text: str) -> dict[str, Any]:
-    """A page as a Jupyter notebook: its blocks of Python are cells of code. Of links to other pages, the text stays."""
+    """Return a page as a Jupyter notebook. Blocks of Python become cells of code. Links to other pages become text."""
     cells: list[dict[str, Any]] = []
     for number, part in enumerate(re.split(r"```python\n(.*?)```\n?", text, flags=re.DOTALL)):
         kind = "code" if number % 2 else "markdown"
@@ -165,7 +165,7 @@ def notebook(text: str) -> dict[str, Any]:
 
 
 def write_notebooks(app: Any, error: Exception | None) -> None:
-    """Writes the pages of docs/notebooks/ as notebooks, which the pages link."""
+    """Write the pages of docs/notebooks/ as notebooks, which the pages link."""
     if error is not None or app.builder.format != "html":
         return
     for page in sorted(Path(app.srcdir, "notebooks").glob("*.md")):
@@ -175,7 +175,7 @@ def write_notebooks(app: Any, error: Exception | None) -> None:
 
 
 def home() -> str:
-    """The README up to its list of pages."""
+    """Return the README up to its list of pages."""
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     return text.split("## Where next")[0].replace("](docs/", "](")
 
@@ -186,7 +186,7 @@ def _target(link: re.Match[str]) -> str:
 
 
 def read_page(_app: Any, page: str, content: list[str]) -> None:
-    """Adds what is in the code to the pages that show it, and resolves links to files outside of docs/."""
+    """Add the parts that come from the code to a page, and resolve links to files outside of docs/."""
     if page == "index":
         content[0] = home() + content[0]
     if "/" not in page:
@@ -204,7 +204,7 @@ def read_page(_app: Any, page: str, content: list[str]) -> None:
 
 
 def write_markdown(app: Any, error: Exception | None) -> None:
-    """Writes each page also as Markdown, and the list of these pages, llms.txt: for programs that read."""
+    """Write each page also as Markdown, and the list of these pages, llms.txt, for programs that read."""
     if error is not None or app.builder.format != "html":
         return
     lines = ["# contml", ""]
@@ -219,14 +219,17 @@ def write_markdown(app: Any, error: Exception | None) -> None:
     Path(app.outdir, "llms.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-#: The sections of Google's docstring style, whose indented lines are no block of code.
+#: The sections of Google's docstring style. Their indented lines are not a block of code.
 _SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):$")
 #: Code in backticks, or a character that has a meaning in reStructuredText.
 _MARKUP = re.compile(r"(`[^`]+`)|([*|\\]|(?<=\w)_(?!\w))")
 
 
 def read_docstring(_app: Any, what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
-    """Our docstrings are plain text: backticks are code, indented lines after an empty line are a block of code."""
+    """Convert a docstring from plain text.
+
+    Backticks are code. Indented lines after an empty line are a block of code.
+    """
     result: list[str] = []
     section = block = False
     for number, line in enumerate(inspect.cleandoc("\n".join(lines)).split("\n")):
@@ -242,12 +245,12 @@ def read_docstring(_app: Any, what: str, _name: str, _object: Any, _options: Any
 
 
 def skip_member(_app: Any, _what: str, _name: str, value: object, _skip: bool, _options: Any) -> bool | None:
-    """Omits the fields of named tuples, whose docstrings are not ours: "Alias for field number 0"."""
+    """Omit the fields of named tuples, whose docstrings are not ours: "Alias for field number 0"."""
     return True if type(value).__name__ == "_tuplegetter" else None
 
 
 def write_math(translator: Any, node: Any) -> None:
-    """Writes a formula as MathML, which browsers show without a script. An unknown command of LaTeX is an error."""
+    """Write a formula as MathML, which browsers show without a script. An unknown command of LaTeX is an error."""
     from docutils.nodes import SkipNode, math_block
     from docutils.utils.math.latex2mathml import tex2mathml
 
@@ -258,7 +261,7 @@ def write_math(translator: Any, node: Any) -> None:
 
 
 def setup(app: Any) -> None:
-    """Connects the functions above."""
+    """Connect the functions above to Sphinx."""
     from pygments.lexers.special import TextLexer
 
     app.add_html_math_renderer("mathml", inline_renderers=(write_math, None), block_renderers=(write_math, None))

@@ -1,4 +1,4 @@
-"""`contml.Trainer` from Python: own images and labels, a validation split, a run folder to resume from.
+"""`contml.Trainer` from Python: your own images and labels, a validation split, and a run folder to resume from.
 
 python examples/contml_trainer.py
 """
@@ -20,7 +20,7 @@ from contml.training.optimizers import adamw
 
 
 def dials(count: int, seed: int) -> Split:
-    """Dials as a split. For files, give `ImageFile(path)` in place of `Pixels(array)`."""
+    """Return drawn dials as a split. For files, give `ImageFile(path)` in place of `Pixels(array)`."""
     images, readings = draw_dials(count, seed)
     pixels = (255 * images).byte().permute(0, 2, 3, 1).numpy()
     labels = contml.NumberLabels(readings, unit="units of the dial")

@@ -1,4 +1,4 @@
-"""A plain PyTorch loop: the batches of a DataLoader are chosen by a sampler of contml.
+"""A plain PyTorch loop: a sampler of contml chooses the batches of a DataLoader.
 
 python examples/dataloader.py
 """
@@ -15,7 +15,7 @@ from contml.sampling import DenseSampler
 
 
 class Dials(Dataset[tuple[Tensor, int]]):
-    """Image and row number: the row number finds the label."""
+    """A data set of images and row numbers. The row number finds the label."""
 
     def __init__(self, images: Tensor) -> None:
         self.images = images

@@ -20,7 +20,7 @@ from contml.sampling import UniformSampler
 
 
 class MetricTrainer(Trainer):
-    """Trains an embedding of images, `[B, 3, H, W]`; a batch also has the row numbers of its items."""
+    """A trainer of an embedding of images, `[B, 3, H, W]`. A batch also has the row numbers of its items."""
 
     def __init__(self, *args: Any, labels: contml.LabelSpace, loss_function: nn.Module, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -17,7 +17,7 @@ from contml.sampling import UniformSampler
 
 
 class Embedding(lightning.LightningModule):
-    """Embeds images so that distances follow label distances."""
+    """An embedding of images whose distances follow label distances."""
 
     def __init__(self, labels: contml.LabelSpace) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Own data as a task: a function that returns a training and a test split. Configs and commands take it by its name.
+"""Your own data as a task: a function that returns a training and a test split. Configs and commands use it by name.
 
 python examples/own_split.py
 cd examples && contml check pose/synthetic task=own_split:dials images.resize=36 images.crop=32
@@ -19,7 +19,7 @@ from contml.data import Split, Task, query_split
 
 @dataclass(frozen=True)
 class Drawn:
-    """An image source: `read` returns the image of an item when its batch is made."""
+    """An image source. `read` returns the image of an item when its batch is made."""
 
     reading: float
     hue: float
@@ -30,7 +30,7 @@ class Drawn:
 
 
 def dials(items: int = 400, queries: int = 50, seed: int = 0) -> Task:
-    """Drawn dials with a reading from 0 to 100.
+    """Draw dials with a reading from 0 to 100.
 
     Args:
         items: number of training items.

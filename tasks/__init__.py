@@ -1,1 +1,1 @@
-"""Tasks: a data set, its label space, an evaluation protocol and how to draw a label, one package each."""
+"""Tasks, one package per kind of label. A task has a data set, label space, evaluation protocol and view of labels."""

@@ -1,11 +1,10 @@
 """Fixtures: the command line as a user types it, a small run, and a browser."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +52,18 @@ def contml(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
+def accepted(contml):
+    """Run a command that must end with exit status 0. Returns (stdout, stderr)."""
+
+    def run(*arguments):
+        status, out, err = contml(*arguments)
+        assert status == 0, err
+        return out, err
+
+    return run
+
+
+@pytest.fixture
 def refused(contml):
     """Run a command that must fail with one line on stderr and exit status 2. Returns the line."""
 
@@ -75,6 +86,21 @@ def tiny_run(tmp_path_factory):
     from contml.app.experiment import load, train
 
     return train(load("pose/synthetic", TINY), tmp_path_factory.mktemp("tiny")).folder
+
+
+@pytest.fixture(scope="session")
+def captioners(tmp_path_factory):
+    """A function: the folder of a small run of a captioner with a decoder, "lstm" or "attention", with its report."""
+    from support.captioning import SMALL_DECODERS, without
+
+    from contml.app.experiment import load, train
+
+    def made(decoder):
+        changes = [SMALL_DECODERS[decoder]]
+        experiment = load("captioning/synthetic", [*without(changes), *changes])
+        return train(experiment, tmp_path_factory.mktemp(decoder)).folder
+
+    return cache(made)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The programs of `benchmarks/` that need no data run, at tiny sizes: a change of the library must not break them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

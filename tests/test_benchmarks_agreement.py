@@ -1,7 +1,5 @@
 """Agreement of distances with people: correlations are Spearman's, differences are paired."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr

@@ -1,7 +1,5 @@
 """The initial networks of benchmarks/captioning.py: configs that load, as many images for each, shuffled captions."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.captioning import NETWORKS, SETUPS, shuffle

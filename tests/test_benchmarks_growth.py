@@ -1,7 +1,5 @@
 """Run times grow linearly with the number of items: a reduced run of `benchmarks.growth`, with a generous bound."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The benchmark of label errors: what is planted, and the loss of an item."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -4,8 +4,6 @@ A fast test reads each command as the command line does, loads its config and bu
 from the top of a page to its end. The heads of configs are pages too: `test_configs.py` takes a step of each.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -16,8 +14,10 @@ import tomllib
 from http.server import ThreadingHTTPServer
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
+from pyarrow import parquet
 from support.commands import (
     PAGES,
     app_commands,
@@ -98,16 +98,15 @@ def write_encoder(folder):
     (folder / "my_encoder.py").write_text(f"import numpy as np\n\n\ndef encode{body}\n")
 
 
-def write_houses(folder):
-    """The table of house prices that the page describes, sizes, poses, and the dials that its Python draws."""
+def write_tables(folder):
+    """Sizes, boxes, objects, poses, and the dials that the Python of the page on tables draws."""
     exec(compile(python_blocks("docs/table.md")[0], "docs/table.md", "exec"), {})
-    (folder / "houses_535").mkdir()
-    (folder / "houses_535/photos").symlink_to(folder / "photos")
-    table = (folder / "items.csv").read_text()
-    (folder / "houses_535/houses.csv").write_text(table.replace("price", "price_usd", 1))
-    head, *rows = table.splitlines()
+    head, *rows = (folder / "items.csv").read_text().splitlines()
     sized = [f"{row},{size}" for row, size in zip(rows, itertools.cycle(("small", "medium", "large")))]
     (folder / "items.csv").write_text("\n".join([f"{head},size", *sized]) + "\n")
+    photos = sorted(path.relative_to(folder).as_posix() for path in folder.glob("photos/*/*.jpg"))
+    cars = [f"{photo},{x},2,12,9,{(7 * n + 90 * x) % 360}" for n, photo in enumerate(photos) for x in (1, 15)]
+    (folder / "cars.csv").write_text("\n".join(["image,x,y,w,h,angle", *cars]) + "\n")
     write_objects(folder)
     write_poses(folder)
 
@@ -144,19 +143,32 @@ def write_recipes(folder):
     write("photographs.csv", lambda n: (1 + (7 * n % 90) / 10,))
     write("streets.csv", lambda n: (48 + n / 1000, 11 + n % 7 / 1000, 100 * n, 70 * (n % 7), f"drive {n // 3}"))
     shutil.copy(folder / "pairs.csv", folder / "judgments.csv")
-    (folder / "stress.py").write_text(next(block for block in python_blocks("docs/recipes.md") if "Stress" in block))
+    blocks = python_blocks("docs/recipes_python.md")
+    (folder / "stress.py").write_text(next(block for block in blocks if "Stress" in block))
 
 
 def write_words(folder):
-    """Vectors of the judged items."""
-    rows = (line.split(",")[:2] for line in (folder / "pairs.csv").read_text().splitlines()[1:])
-    write_vectors(folder / "words.npz", sorted({name for row in rows for name in row}))
+    """Judgments without a split, and vectors of the judged items."""
+    head, *rows = (line.split(",")[:3] for line in (folder / "pairs.csv").read_text().splitlines())
+    (folder / "judgments.csv").write_text("\n".join(map(",".join, [head, *rows])))
+    write_vectors(folder / "words.npz", sorted({name for row in rows for name in row[:2]}))
 
 
 def write_teacher(folder):
     """A table with a column for a teacher, whose embeddings of the photographs a command of the page writes."""
     head, *rows = (folder / "items.csv").read_text().splitlines()
     (folder / "items.csv").write_text("\n".join([f"{head},id", *(f"{row},{n}" for n, row in enumerate(rows))]) + "\n")
+
+
+def write_rooms(folder):
+    """A table with rooms, and vectors of its images and of others."""
+    head, *rows = (folder / "items.csv").read_text().splitlines()
+    rooms = [f"{row},{('kitchen', 'bath')[number % 2]}" for number, row in enumerate(rows)]
+    (folder / "items.csv").write_text("\n".join([f"{head},room", *rooms]) + "\n")
+    names = ["item17", *(row.split(",")[0] for row in rows)]
+    values = np.random.default_rng(0).normal(size=(len(names), 4)).astype(np.float32)
+    parquet.write_table(pyarrow.table({"id": names, "vector": list(values)}), folder / "clip.parquet")
+    write_vectors(folder / "more.npz", names[:3])
 
 
 def write_vectors(path, names):
@@ -170,7 +182,10 @@ OWN = {
     "docs/caption_distances.md": write_encoder,
     "docs/judgments.md": write_words,
     "docs/recipes.md": write_recipes,
-    "docs/table.md": write_houses,
+    "docs/recipes_python.md": write_recipes,
+    "docs/search.md": write_rooms,
+    "docs/table.md": write_tables,
+    "docs/table_columns.md": write_tables,
     "docs/training.md": write_teacher,
     "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
 }
@@ -253,7 +268,6 @@ def test_commands_run(page, world, contml, monkeypatch):
         if name == "sweep":
             changes += ["training.epochs=1", "sampler.batches=1", "--processes=1"]
             changes += ["--trials=2"] * (params["trials"] is not None) + ["--seeds=2"] * (params["seeds"] > 1)
-            changes += ["--folds=2"] * (params["folds"] > 1)
         if name == "prepare":
             config = params["config"]
             task = config if config in task_table() else load(config).config.parts["task"].name

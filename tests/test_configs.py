@@ -1,7 +1,5 @@
 """Every config that comes with contml: it parses, gives its command and cost, and runs a step on a small data set."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -25,14 +25,10 @@ ALLOWED = {
     # Models are any torch.nn.Module.
     "models/backbones.py:build: backbone": "a network may say which pixels it expects",
     "training/hdml.py:HDML.check: model": "refuses a model without the head that it needs",
-    "app/cli/commands.py:_number_error: error": "errors of typer: those of a parameter alone have one",
     "config/source.py:_file: sys.modules.get(package)": "a module of Python is a package if it has a path",
     "training/setup.py:model_groups: model": "a model may list the parameters of its head",
     "models/network.py:stage_of: backbone": "networks of timm say what their stages are",
-    "models/maps.py:_pool_tokens: backbone": "transformers of timm have tokens",
-    "models/adapter.py:_adapted: module": "layers of peft have matrices",
     # Objects of other libraries, in one version or another.
-    "search/nearest.py:Graph.search: self._index": "faiss.contrib.torch_utils replaces its search",
     "_support/files.py:_no_link: os": "flags of POSIX alone",
     "_support/door.py:opened: os": "flags of POSIX or of Windows alone",
     "processes.py:wait_longer: dist": "torch 2.14 and later",
@@ -58,7 +54,6 @@ ALLOWED = {
     "_support/imports.py:lazy_names.get: importlib.import_module(module_of[name])": "a name of a package",
     "config/schema.py:_help: source": "the text of a class or a function",
     "config/schema.py:words: kind": "the name of a type",
-    "training/options.py:Training.__post_init__: self": "an option by its name",
 }
 
 
@@ -113,7 +108,9 @@ def asked(text: str, file: str) -> list[str]:
 
 def asked_in_the_library() -> Iterator[str]:
     for path in sorted(SOURCE.rglob("*.py")):
-        yield from asked(path.read_text(encoding="utf-8"), path.relative_to(SOURCE).as_posix())
+        text = path.read_text(encoding="utf-8")
+        if any(name in text for name in ASKING):  # the others are not parsed
+            yield from asked(text, path.relative_to(SOURCE).as_posix())
 
 
 def test_no_split_label_space_loss_or_step_is_asked_for_an_attribute_by_name():
@@ -126,13 +123,9 @@ def test_no_split_label_space_loss_or_step_is_asked_for_an_attribute_by_name():
     ("text", "expected"),
     [
         ("x = getattr(labels, 'rows', None)", ["a.py:module: labels"]),
-        ("def f(step):\n    return hasattr(step.loss, 'miner')", ["a.py:f: step.loss"]),
         ("class A:\n    def f(self):\n        return lambda: getattr(self.loss, 'x')", ["a.py:A.f: self.loss"]),
-        ("async def f(x):\n    return builtins.hasattr(x, 'y')", ["a.py:f: x"]),
-        ("getattr(getattr(split, 'labels'), 'rows')", ["a.py:module: getattr(split, 'labels')", "a.py:module: split"]),
         ("rows = map(operator.attrgetter('rows'), spaces)", ["a.py:module: 'rows'"]),
         ("ask = hasattr", ["a.py:module: hasattr itself"]),
-        ("def __getattr__(name):\n    return labels.rows", []),
     ],
 )
 def test_what_asks_by_name_is_found(text, expected):

@@ -1,7 +1,5 @@
 """The examples of CONTRIBUTING work: a loss, a label space, a metric, a data set; and an addition touches few files."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -10,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from losses.test_family import Member, equals_its_loop
+from losses.test_family import Member, test_equals_its_loop_with_gradients_whole_and_in_blocks as equals_its_loop
 from PIL import Image
 from support import reference_pairs
 from support.paths import ROOT
@@ -126,7 +124,8 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     assert '<span class="label">345°</span>' in page
     assert "<td>hue</td>" in page
     assert "<td>15.0 degrees</td>" in page
-    explored = Explored("hues", split, [labels.text(row) for row in range(24)], [], colours=labels.colours())
+    texts = [labels.text(row) for row in range(24)]
+    explored = Explored("hues", split, texts, [], labels.unit, labels.measure, 1, labels.colours())
     write_page(tmp_path / "page", explored)
     assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()
 
@@ -202,3 +201,24 @@ def test_a_class_has_a_name_of_its_own():
     )
     left = {"Captions", "Content", "Curve", "Graph", "Items", "Judgments", "Pairs", "Part", "Rankings", "Results"}
     assert {name for name, count in found.items() if count > 1} <= left
+
+
+#: What a docstring refers back with, and how many docstrings may: the number only falls.
+BACK_REFERENCES, MOST_BACK_REFERENCES = re.compile(r"\b(so many|that of|those of|is none|in words|of which)\b"), 13
+#: How many sentences of the first paragraphs of docstrings may have more than 22 words: the number only falls.
+MOST_LONG_SENTENCES = 3
+
+
+def test_docstrings_are_read_once():
+    back, long = [], []
+    for path in (file for name in ("contml", "tasks") for file in (ROOT / name).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                continue
+            words = ast.get_docstring(node) or ""
+            if BACK_REFERENCES.search(" ".join(words.split())):
+                back.append(f"{path}: {node.name}")
+            first = " ".join(words.split("\n\n")[0].split())
+            long += [f"{path}: {each}" for each in re.split(r"(?<=[.:]) ", first) if len(each.split()) > 22]
+    assert len(back) <= MOST_BACK_REFERENCES, back
+    assert len(long) <= MOST_LONG_SENTENCES, long

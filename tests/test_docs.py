@@ -28,6 +28,7 @@ ROWS = {
 ELSEWHERE = {
     "README.md": "test_readme.py",
     "CONTRIBUTING.md": "test_contributing.py",
+    "docs/export.md": "search/test_page.py",
     "docs/sweep.md": "app/cli/test_sweep.py",
     "docs/table.md": "tasks/table/test_table_docs.py",
     "docs/using_a_model.md": "search/test_page.py",
@@ -70,8 +71,10 @@ def test_each_page_of_a_loss_is_of_a_loss():
 
 def test_what_is_your_label_names_every_loss_and_label_space():
     table = PAGE.split("## What is your label?")[1].split("## The family")[0]
-    for name in (*LOSSES, *MINERS):
+    for name in LOSSES:
         assert name in re.findall(r"\w+", table), name
+    for name in MINERS:
+        assert f"`{name}`" in PAGE, name
     for space in LABELS.values():
         assert inspect.isclass(space)
         assert space.__name__ in table, space.__name__
@@ -98,7 +101,13 @@ PAGES = [
 NOTEBOOKS = [page for page in PAGES if page.startswith("docs/notebooks/")]
 
 
-@pytest.mark.parametrize("page", sorted({*PAGES} - {*ELSEWHERE, *NOTEBOOKS, "docs/in_your_code.md", "docs/labels.md"}))
+#: A page whose code takes long.
+LONG = pytest.param("docs/metrics.md", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted({*PAGES} - {*ELSEWHERE, *NOTEBOOKS, "docs/in_your_code.md", "docs/labels.md", *LONG.values}), LONG]
+)
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(page)
@@ -153,6 +162,7 @@ def test_the_gallery_of_label_kinds_prints_what_it_says(tmp_path, monkeypatch, c
         assert f"contml.{space.__name__}(" in code, space.__name__
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_on_own_code_runs(tmp_path, monkeypatch):
     page = (ROOT / "docs" / "in_your_code.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -176,6 +186,35 @@ def test_the_page_on_security_names_every_command_and_section_that_may_import_co
     for name, section in schema().items():
         if isinstance(section, Section) and section.contract is not None:
             assert f"`{name}`" in sections, name
+
+
+#: For each row of the tables of SECURITY.md, by its first words: the test that attacks it.
+ATTACKS = {
+    "import contml": "test_imports.py::test_a_task_of_another_package_is_code_of_that_package",
+    "train": "config/test_config.py::test_own_code_is_checked_before_it_is_called",
+    "benchmark": "config/test_config.py::test_own_code_is_checked_before_it_is_called",
+    "train --resume RUN": "app/cli/test_cli.py::test_own_code_needs_trust_in_a_run_folder",
+    "contml.load": "search/test_embedder.py::test_a_backbone_of_the_user_is_imported_only_with_trust",
+    "compare": "app/trials/test_compare.py::test_reading_needs_no_trust_and_imports_nothing",
+    "config": "config/test_config.py::test_large_and_deep_configs_are_refused",
+    "checkpoints": "app/experiment/test_run_folders.py::test_a_damaged_checkpoint_is_refused",
+    "weights": "models/test_models.py::test_other_files_than_weights_are_refused_without_advice_to_run_their_code",
+    ".npy": "tasks/test_hostile_files.py::test_arrays_of_python_objects_are_refused",
+    "metrics.jsonl": "test_files.py::test_a_row_of_metrics_of_another_form_is_refused",
+    "word vectors": "tasks/captions/test_captions_task.py::test_vectors_in_a_pickle_are_refused_and_not_read",
+    "an index": "search/test_hostile.py::test_a_hostile_index_is_refused",
+    "tables": "data/test_tables.py::test_limits",
+    ".mat": "tasks/test_hostile_files.py::test_a_matlab_file_that_unpacks_to_too_much",
+}
+
+
+def test_each_row_of_the_page_on_security_has_a_test():
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8").replace("`", "")
+    rows = re.findall(r"^\| (?!what you do|file |section|---)(.+?) \|.*\|$", page, re.MULTILINE)
+    assert [re.split(" with|,| \\(", row)[0] for row in rows] == [*ATTACKS]
+    for test in ATTACKS.values():
+        file, name = test.split("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), test
 
 
 def test_the_files_of_the_architecture_exist_and_the_reading_list_is_short():

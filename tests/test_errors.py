@@ -1,7 +1,5 @@
 """`InputError`: its fields, its one line, its origin, and its way back from a worker process."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -49,12 +47,6 @@ def test_empty_fields_are_omitted(got, allowed, hint, details, origin):
     assert fields(error) == {"subject": "S", "got": got, "allowed": allowed, "hint": hint, "origin": origin}
 
 
-def test_fields_can_be_given_by_name():
-    assert str(InputError("items.csv", "no such file", hint="did you mean 'item.csv'?")) == (
-        "items.csv: no such file; did you mean 'item.csv'?"
-    )
-
-
 def test_at_adds_an_origin_to_a_copy():
     error = InputError("dim", "0")
     located = error.at("my.yaml:7")
@@ -67,13 +59,6 @@ def test_origins_are_printed_from_the_outermost():
     error = InputError("dim", "0").at("model").at("my.yaml:7").at("runs/1")
     assert error.origin == "runs/1: my.yaml:7: model"
     assert str(error) == "runs/1: my.yaml:7: model: dim: 0"
-
-
-def test_at_keeps_the_class():
-    class MissingFileError(InputError):
-        pass
-
-    assert type(MissingFileError("a").at("b")) is MissingFileError
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\x0b", "\u2028"])

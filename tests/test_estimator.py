@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Mapping
 
@@ -45,8 +44,7 @@ STRINGS = np.array(["low", "middle", "high"])[(Y > 1).astype(int) + (Y > 3)]
 
 
 @parametrize_with_checks(
-    [quick(), quick(**CLASSES), quick(hidden=(), loss="rank_sim")],
-    expected_failed_checks=lambda _: DOES_NOT_APPLY,
+    [quick(), quick(**CLASSES), quick(hidden=(), loss="rank_sim")], expected_failed_checks=lambda _: DOES_NOT_APPLY
 )
 def test_conformance_with_scikit_learn(estimator, check):
     check(estimator)
@@ -128,19 +126,6 @@ def test_a_training_that_changed_nothing_is_said():
 # -- results from their definitions ------------------------------------------------------------------------------------
 
 
-def test_kneighbors_are_the_nearest_embeddings():
-    estimator, queries = quick().fit(X, Y), spiral(7, seed=2)[0]
-    for asked, own in ((queries, False), (None, True)):
-        embedded = estimator.embedding_ if own else estimator.transform(queries)
-        distances, rows = estimator.kneighbors(asked, 4)
-        for number, query in enumerate(embedded):
-            gaps = [float(np.sum((query - item) ** 2.0)) ** 0.5 for item in estimator.embedding_.astype(float)]
-            order = sorted((gap, row) for row, gap in enumerate(gaps) if not (own and row == number))[:4]
-            np.testing.assert_allclose(distances[number], [gap for gap, _ in order], rtol=1e-5, atol=1e-6)
-            assert rows[number].tolist() == [row for _, row in order]
-        assert np.array_equal(estimator.kneighbors(asked, 4, return_distance=False), rows)
-
-
 def test_score_is_0_at_random_and_1_for_the_true_ranking():
     estimator = quick().fit(X, Y)
     embedded = estimator.transform(X)
@@ -196,13 +181,6 @@ def test_a_loss_is_copied_and_its_parameters_train():
     lengths = np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
     assert memory.steps == 0
-
-
-def test_pickle_gives_the_same_results():
-    estimator = quick(loss=contml.RankNContrastLoss()).fit(X, Y)
-    copied = pickle.loads(pickle.dumps(estimator))
-    assert np.array_equal(copied.transform(X), estimator.transform(X))
-    assert np.array_equal(copied.kneighbors(n_neighbors=2)[0], estimator.kneighbors(n_neighbors=2)[0])
 
 
 def test_grid_search_in_a_pipeline():

@@ -1,7 +1,5 @@
 """The examples run as their docstrings say, and what they train ranks unseen items better than before."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -53,7 +51,7 @@ def test_example_trains(name, tmp_path):
 def test_own_split_is_a_task_of_the_commands():
     ((_, arguments),) = [step for step in steps("own_split.py") if step[0].startswith("cd")]
     out = run(["-m", "contml", *arguments], FOLDER)
-    assert re.search(r"test images +250, of which 50 query", out), out
+    assert re.search(r"test images +250, 50 of them queries", out), out
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Results on a CUDA device equal those on the CPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,9 +1,8 @@
 """Imports are lazy: a loss imports no heavy package; help and mistyped names do not import torch."""
 
-from __future__ import annotations
-
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,21 +38,21 @@ def loaded_after(code, names, *, cwd=None):
     return json.loads(found.stdout.splitlines()[-1]), found.stderr
 
 
-def test_losses_import_no_heavy_package():
+def test_modules_are_imported_on_first_use_and_none_imports_a_heavy_package():
     code = """
+import contml, sys
+contml.InputError, contml.__version__
+assert not {"torch", "numpy"} & sys.modules.keys()
 import contml.losses.triplet  # one file, before the others
-import contml, torch
-contml.LogRatioLoss()
+import torch
 from contml.losses import LOSSES
 x = torch.randn(8, 4, requires_grad=True)
 contml.LogRatioLoss()(x, torch.rand(8)).backward()
 contml.RAWLoss()(x, contml.ClassLabels([0, 0, 1, 1, 2, 2, 3, 3])[[0, 1, 2, 3, 4, 5, 6, 7]]).backward()
+assert contml.testing.check_label_space and contml.data.Split and contml.labels.LabelSpace and contml.sampling
+assert contml.testing is sys.modules["contml.testing"]
 """
     assert loaded_after(code, HEAVY)[0] == []
-
-
-def test_the_package_imports_nothing_before_first_use():
-    assert loaded_after("import contml; contml.InputError; contml.__version__", ("torch", "numpy"))[0] == []
 
 
 LIGHT = [
@@ -84,77 +83,42 @@ LIGHT = [
 ]
 
 
-def test_help_and_mistyped_names_do_not_import_torch(tmp_path):
+#: Data of one's own that are wrong at first sight.
+OWN = [
+    (["gone.csv"], "gone.csv: no such file"),
+    (["ages.csv", "--label", "aeg=number"], "ages.csv: column aeg (labels): no such column; must be one of image, age"),
+    (["ages.csv", "--label", "age=numbr"], "task.labels.age: unknown kind 'numbr'"),
+    (["ages.csv", "--label", "age=number", "--image", "file"], "ages.csv: column file (image): no such column"),
+]
+
+
+@pytest.mark.parametrize(
+    ("commands", "names"),
+    [(LIGHT, ("torch", "numpy")), ([(["check", "--data", *given], message) for given, message in OWN], ("torch",))],
+    ids=["mistyped names", "data of one's own"],
+)
+def test_help_and_mistakes_do_not_import_torch(tmp_path, commands, names):
     """One after the other in one process: what a command imports stays imported."""
+    (tmp_path / "ages.csv").write_text("image,age\na.png,1\nb.png,2\n")
     code = f"""
 import sys
 from contml.app.cli import main
-for arguments in {[arguments for arguments, _ in LIGHT]!r}:
+from contml.app.cli.options import complete_config
+assert "pose/synthetic" in complete_config("pose/")
+for arguments in {[arguments for arguments, _ in commands]!r}:
     sys.argv = ["contml", *arguments]
     try:
         main()
     except SystemExit:
         pass
-    print("----", [name for name in ("torch", "numpy") if name in sys.modules], file=sys.stderr, flush=True)
+    print("----", [name for name in {names!r} if name in sys.modules], file=sys.stderr, flush=True)
 """
-    loaded, stderr = loaded_after(code, ("torch", "numpy", *HEAVY), cwd=tmp_path)
+    loaded, stderr = loaded_after(code, (*names, *HEAVY), cwd=tmp_path)
     answers = stderr.split("---- []\n")
-    assert len(answers) == len(LIGHT) + 1, f"torch is imported by the command after these: {answers}"
-    for (arguments, message), answer in zip(LIGHT, answers, strict=False):
+    assert len(answers) == len(commands) + 1, f"torch is imported by the command after these: {answers}"
+    for (arguments, message), answer in zip(commands, answers, strict=False):
         assert message in answer, arguments
     assert loaded == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gone.csv"], "gone.csv: no such file"),
-        (
-            ["ages.csv", "--label", "aeg=number"],
-            "ages.csv: column aeg (labels): no such column; must be one of image, age",
-        ),
-        (["ages.csv", "--label", "age=numbr"], "task.labels.age: unknown kind 'numbr'"),
-        (["ages.csv", "--label", "age=number", "--image", "file"], "ages.csv: column file (image): no such column"),
-    ],
-)
-def test_own_data_that_are_wrong_at_first_sight_are_refused_without_torch(tmp_path, arguments, message):
-    (tmp_path / "ages.csv").write_text("image,age\na.png,1\nb.png,2\n")
-    code = f"""
-import sys
-from contml.app.cli import main
-sys.argv = ["contml", "check", "--data", *{arguments!r}]
-try:
-    main()
-except SystemExit as stop:
-    assert stop.code == 2
-"""
-    loaded, err = loaded_after(code, ("torch", *HEAVY), cwd=tmp_path)
-    assert loaded == []
-    assert message in err
-
-
-def test_completion_of_configs_does_not_import_torch():
-    code = """
-from contml.app.cli.options import complete_config
-assert "pose/synthetic" in complete_config("pose/")
-"""
-    assert loaded_after(code, ("torch", "numpy", *HEAVY))[0] == []
-
-
-def test_a_config_is_read_and_validated_without_heavy_packages():
-    """What `contml check` does before it reads data."""
-    code = "from contml.app.experiment import load\nload('captions/flickr8k')"
-    assert loaded_after(code, set(HEAVY) - {"llvmlite"})[0] == []
-
-
-def test_modules_are_imported_on_first_use():
-    code = """
-import contml, sys
-assert "torch" not in sys.modules
-assert contml.testing.check_label_space and contml.data.Split and contml.labels.LabelSpace and contml.sampling
-assert contml.testing is sys.modules["contml.testing"]
-"""
-    assert loaded_after(code, HEAVY)[0] == []
 
 
 def test_every_exported_name_exists_and_is_known_to_type_checkers():
@@ -174,9 +138,12 @@ def test_every_exported_name_exists_and_is_known_to_type_checkers():
         contml.LogRatio  # noqa: B018
 
 
-def test_a_training_does_not_import_the_compiler_of_torch():
+def test_a_config_is_validated_without_heavy_packages_and_trained_without_the_compiler_of_torch():
     code = f"""
+import sys
 from contml.app.experiment import load
+load("captions/flickr8k")  # what `contml check` does before it reads data
+assert not {set(HEAVY) - {"llvmlite"}} & sys.modules.keys()
 experiment = load("pose/synthetic", {TINY!r})
 trainer = experiment.build_trainer(experiment.build_task())
 trainer.fit()
@@ -186,7 +153,7 @@ assert trainer.steps_done
 
 
 def test_no_circle_of_imports_has_more_than_two_modules():
-    """Imports of types and in functions count. `contml.search` has the last circle of three."""
+    """Imports of types and in functions count."""
     graph = grimp.build_graph("contml", cache_dir=None)
     names = sorted(graph.modules)
     index = {name: number for number, name in enumerate(names)}
@@ -194,4 +161,15 @@ def test_no_circle_of_imports_has_more_than_two_modules():
     edges = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(len(names), len(names)))
     circles = connected_components(edges, connection="strong")[1]
     large = [set(np.array(names)[circles == n].tolist()) for n in np.flatnonzero(np.bincount(circles) > 2)]
-    assert large in ([], [{f"contml.search.{name}" for name in ("embedder", "graph", "hub")}])
+    assert large == []
+
+
+def test_a_task_of_another_package_is_code_of_that_package(tmp_path):
+    (tmp_path / "people.py").write_text("print('people runs')\nTASKS = {'drawn': lambda: None}\n")
+    (tmp_path / "people-1.dist-info").mkdir()
+    (tmp_path / "people-1.dist-info" / "METADATA").write_text("Name: people\nVersion: 1\n")
+    (tmp_path / "people-1.dist-info" / "entry_points.txt").write_text("[contml.tasks]\npeople = people:TASKS\n")
+    code = "import contml\nfrom contml.app.experiment import task_table\nprint('people/drawn' in task_table())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path))}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert found.stdout.split("\n") == ["people runs", "True", ""]

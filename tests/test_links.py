@@ -1,7 +1,5 @@
 """A stranger's folder: links, pipes and devices in it, and files of the user that it names."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """How label distances are printed: one function, one unit for all commands and pages."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 A failure names a file with the new wording: read its difference, and copy it to `tests/messages.txt`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path
@@ -26,50 +24,25 @@ GOLDEN = Path(__file__).parent / "messages.txt"
 SYNTHETIC = ["train", "pose/synthetic", *TINY]
 OWN = ["train", "--data", "items.csv"]
 FILES = [
-    "train",
-    "pose/synthetic",
-    "task=table/file",
-    "task.labels.joints=pose",
-    "loss.squared=false",
-    "images.resize=32",
-    "images.crop=32",
-    "sampler.batch_size=9",
-    "sampler.anchors_per_batch=1",
+    *("train", "pose/synthetic", "task=table/file", "task.labels.joints=pose", "loss.squared=false"),
+    *("images.resize=32", "images.crop=32", "sampler.batch_size=9", "sampler.anchors_per_batch=1"),
 ]
 
 #: Commands, typed in a folder with items.csv, own/ (poses), broken/ (poses with a broken image), *.yaml.
 COMMANDS = [
-    ["trian"],
-    ["train"],
-    ["train", "pose/synthtic"],
-    ["train", "nowhere.yaml"],
-    ["train", "typo.yaml"],
-    ["train", "syntax.yaml"],
     ["train", "type.yaml"],
     ["train", "missing.yaml"],
-    [*SYNTHETIC, "trainig.epochs=3"],
-    [*SYNTHETIC, "training.epoch=3"],
-    [*SYNTHETIC, "epochs=3"],
-    [*SYNTHETIC, "training.epochs"],
-    [*SYNTHETIC, "training.epochs=-1"],
-    [*SYNTHETIC, "training.epochs=many"],
-    [*SYNTHETIC, "loss=log_ratoi"],
     [*SYNTHETIC, "loss.squred=false"],
-    [*SYNTHETIC, "loss=proxy_anchor"],
     [*SYNTHETIC, "loss=multi_similarity"],
     [*SYNTHETIC, "miner=vthm"],
     [*SYNTHETIC, "binarize=threshold"],
     [*SYNTHETIC, "binarize=nearest", "binarize.k=1000"],
-    [*SYNTHETIC, "sampler.batch_size=1"],
-    [*SYNTHETIC, "sampler.batch_size=1000"],
     [*SYNTHETIC, "sampler.neighbours=100"],
     [*SYNTHETIC, "sampler=classes"],
     [*SYNTHETIC, "images.crop=100"],
     [*SYNTHETIC, "images.flip=sometimes"],
     [*SYNTHETIC, "transform=torchvision:Nothing"],
-    [*SYNTHETIC, "model.backbone=resnet0"],
     [*SYNTHETIC, "model.backbone=my_module:network"],
-    [*SYNTHETIC, "model.weights=nothing.pth"],
     [*SYNTHETIC, "optimizer=adamm"],
     [*SYNTHETIC, "task.train=1"],
     [*SYNTHETIC, "task.queries=1000"],
@@ -87,27 +60,12 @@ COMMANDS = [
     ["train", "pose/lspet"],
     ["train", "pose/lspet", "task.data=nowhere/joints.npz"],
     ["train", "pose/synthetic", "images.resize=32"],
-    ["train", "--data", "nowhere.csv"],
     ["train", "--data", "own"],
-    ["train", "--data", "empty.csv"],
-    [*OWN, "--label", "agee=number"],
-    [*OWN, "--label", "reading=numbr"],
-    [*OWN, "--label", "reading=number:0"],
-    [*OWN, "--label", "colour=number"],
-    [*OWN, "--label", "reading=number", "--image", "colour"],
-    [*OWN, "--label", "reading=number", "task.group=makerr"],
     [*OWN, "--label", "reading=number", "images.resize=32"],
     [*OWN, "--label", "reading=number", "sampler.neighbours=90"],
-    ["train", "--data", "gone.csv", "--label", "age=number"],
     ["check", *FILES[1:], "task.data=broken/joints.npz", "--images", "all"],
-    ["train", "--resume", "nowhere"],
-    ["evaluate", "own"],
     ["report", "nowhere"],
-    ["compare", "nowhere"],
     ["audit", "nowhere"],
-    ["audit", "nowhere", "--out", "errors.txt"],
-    ["list", "lossess"],
-    ["copy", "pose/synthetic", "typo.yaml"],
 ]  # fmt: skip
 
 embeddings, classes = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 2, 2])
@@ -149,18 +107,11 @@ def prepare(folder):
     """What the commands find where they are typed."""
     rows = dials(folder, 40)
     write_table(folder / "items.csv", rows, ["image", "reading", "colour", "maker"])
-    write_table(folder / "gone.csv", [{"image": f"{n}.jpg", "age": n} for n in range(20)])
-    (folder / "empty.csv").write_text("")
     pose_files(folder / "own")
     pose_files(folder / "broken")
     (folder / "broken" / "images" / "person03.jpg").write_text("<html>404</html>")
     text = "task: {name: table/file, data: own/joints.npz}\nimages: {resize: 32, crop: 32}\nloss: log_ratio\n"
-    for name, more in {
-        "typo": "optimzer: adam\n",
-        "syntax": "sampler: {name: dense\n",
-        "type": "training: {epochs: ten}\n",
-        "missing": "",
-    }.items():
+    for name, more in {"type": "training: {epochs: ten}\n", "missing": ""}.items():
         (folder / f"{name}.yaml").write_text(text + more)
 
 

@@ -1,7 +1,5 @@
 """A loop of one's own: losses, labels, a memory and an evaluation in plain PyTorch, as a user writes them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from functools import partial
@@ -49,57 +47,22 @@ def test_ages_with_a_memory_and_an_evaluation():
     assert found.intervals["ndcg@10"] > 0
 
 
-def test_a_memory_knows_which_data_set_a_batch_is_of():
-    labels, x = ages(), torch.randn(20, DIM)
-    memory = contml.CrossBatchMemory(contml.LogRatioLoss(), 64)
-    memory(x, labels[range(20)])
-    expected = memory.loss(torch.cat((x, x)), labels[[*range(20, 40), *range(20)]], anchors=torch.arange(20))
-    assert memory(x, labels[range(20, 40)]).item() == pytest.approx(expected.item())
-    with refuses("labels", "rows of NumberLabels(20 items", "one label space", "labels[rows] of one label space"):
-        memory(x, contml.NumberLabels(AGES[40:60]))
-
-
-@pytest.mark.parametrize("loss", ["ProxyAnchorLoss", "SoftTripleLoss", "ProxyNCALoss", "NormalizedSoftmaxLoss"])
-def test_proxies_know_the_classes_of_a_batch(loss):
-    loss_function = getattr(contml, loss)(num_classes=4, embedding_dim=DIM)
-    labels, x, rows = contml.ClassLabels(NAMES), torch.randn(3, DIM), [1, 2, 5]  # bee, cat, bee
-    value = loss_function(x, labels[rows]).item()
-    assert (
-        loss_function(x, torch.tensor([1, 2, 1])).item()
-        == value
-        == loss_function(x, contml.ClassLabels([1, 2, 1])).item()
-    )  # integers are ids as they are
-    with refuses("labels", "ClassLabels(3 items", "earlier batches", "labels[rows] of one ClassLabels"):
-        loss_function(x, contml.ClassLabels([NAMES[row] for row in rows]))
-
-
-def test_what_a_loss_wraps_comes_first():
-    labels, x = ages(), torch.randn(30, DIM)
-    batch = labels[range(30)]
-    whole = contml.LogRatioLoss()(x, batch)
-    torch.testing.assert_close(
-        contml.MatryoshkaLoss(contml.LogRatioLoss(), [4, DIM])(x, batch),
-        (whole + contml.LogRatioLoss()(x[:, :4], batch)) / 2,
-    )
-    regularizer = contml.RankSimLoss(weight=2)
-    torch.testing.assert_close(
-        contml.RegularizedLoss(contml.LogRatioLoss(), regularizer)(x, batch), whole + regularizer(x, batch)
-    )
-    near = contml.ThresholdLabels(labels, 5)[range(30)]
-    assert contml.RAWLoss(miner=contml.mining.VTHM())(x, near) >= 0
-
-
 @pytest.mark.parametrize("make", [contml.LogRatioLoss, contml.MultiSimilarityLoss, contml.DenseTripletLoss])
 def test_losses_are_modules_of_torch(make):
     x = torch.randn(20, DIM)
     labels = ages()[range(20)] if make.requires != "binary" else contml.ClassLabels(NAMES)[range(20)]
     loss_function = make()
-    expected = loss_function(x, labels)
     assert loss_function.double()(x.double(), labels).dtype == torch.float64
     with refuses("embeddings", "torch.func", "gradients of its own", "loss.backward()"):
         torch.func.grad(lambda each: loss_function(each, labels))(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [contml.LogRatioLoss, contml.DenseTripletLoss])
+def test_losses_can_be_compiled(make):
+    x, labels = torch.randn(20, DIM), ages()[range(20)]
     compiled = torch.compile(make(), backend="eager")
-    torch.testing.assert_close(compiled(x, labels), expected)
+    torch.testing.assert_close(compiled(x, labels), make()(x, labels))
 
 
 def test_a_loss_a_label_space_and_a_sampler_of_ones_own():
@@ -171,10 +134,8 @@ def test_a_metric_of_ones_own(rows):
     ("metric", "got", "allowed"),
     [
         (3, "int", "must be a function"),
-        (lambda _, y: y.mean(), "shape []", "one finite number per query, [120]"),
         (lambda _, y: y, "shape [120, 119]", "one finite number per query"),
         (lambda _, y: y.mean(1) * torch.nan, "NaN", "one finite number per query"),
-        (lambda *_: None, "None", "real numbers"),
     ],
 )
 def test_a_metric_that_is_none_is_refused(metric, got, allowed):
@@ -182,6 +143,7 @@ def test_a_metric_that_is_none_is_refused(metric, got, allowed):
         contml.evaluate(FEATURES, ages(), metrics={"mine": metric})
 
 
+@pytest.mark.slow
 def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
     (tmp_path / "metrics_of_mine.py").write_text(
         "from torch import Tensor\n\n\ndef within(distances: Tensor, label_distances: Tensor) -> Tensor:\n"

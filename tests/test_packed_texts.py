@@ -1,9 +1,6 @@
 """Texts and image files in one array of bytes behave as lists of them, in a tenth of the memory."""
 
-from __future__ import annotations
-
 import gc
-import os
 import pickle
 import tracemalloc
 from dataclasses import replace
@@ -16,12 +13,11 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from benchmarks.growth import traced_memory
 from contml._support.packed import taken
 from contml._support.packed_texts import TextLists, Texts, joined
 from contml.data import BoxCrop, ImageFile, Split, Square, SquareCrop, copies
-from contml.data.sources import ImageFiles, PackedFiles, Vectors
-from contml.labels import ClassLabels, NumberLabels, OrdinalLabels
+from contml.data.sources import ImageFiles, Vectors
+from contml.labels import ClassLabels, NumberLabels
 from tasks._readers.folders import DiskFiles
 from tasks.table.file import file
 
@@ -48,39 +44,6 @@ def test_texts_are_a_list():
         texts[len(TEXTS)]
 
 
-PATHS = [
-    "a.png",
-    "./a",
-    "a//b",
-    "/x/./y",
-    "//x",
-    "../z",
-    "a/../b",
-    ".hidden",
-    "..c/...",
-    "a/",
-    ".",
-    "",
-    "ä\udcff/b",
-    "x\n/y",
-]
-
-
-def test_paths_in_arrays_are_those_of_the_standard_library():
-    texts = Texts(PATHS)
-    assert texts.normal_paths() == [os.path.normpath(path) for path in PATHS]
-    for prefix in ("a/", "ä\udcff/", "a" * 1200):
-        paths = [*PATHS, prefix + "b", prefix]
-        assert Texts(paths).without_prefix(prefix) == [path.removeprefix(prefix) for path in paths]
-    found = {
-        path: (folder, name)
-        for folder, rows, names in texts.folders()
-        for path, name in zip(texts.taken(rows), names, strict=True)
-    }
-    assert found == {path: (path[: path.rfind("/") + 1], path[path.rfind("/") + 1 :]) for path in PATHS}
-    assert not [*Texts([]).folders()]
-
-
 def test_texts_are_numbered_ordered_and_found():
     values = ["b", "a", "b", "", "\udcff", "a\x00"]
     texts = Texts(values)
@@ -89,7 +52,6 @@ def test_texts_are_numbered_ordered_and_found():
     assert different == [*dict.fromkeys(values)]
     assert texts.taken(texts.order()) == sorted(values)
     assert texts.positions(Texts(["a", "b"])).tolist() == [1, 0, 1, -1, -1, -1]
-    assert [*texts.contents()] == [value.encode(errors="surrogateescape") for value in values]
     assert joined([texts, texts], "\t") == [f"{value}\t{value}" for value in values]
     assert texts.is_empty.tolist() == [not value for value in values]
     distinct = Texts(["a", "b", "c"])
@@ -98,9 +60,9 @@ def test_texts_are_numbered_ordered_and_found():
     assert distinct.taken([2, 0, 2]).num_different() == 2
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_numbers_and_positions_are_those_of_a_list(seed):
-    """Also of texts with equal ends, which have equal hashes, and of a part of a larger array."""
+    """Also of a part of a larger array."""
     random = np.random.default_rng(seed)
 
     def drawn():
@@ -117,19 +79,6 @@ def test_numbers_and_positions_are_those_of_a_list(seed):
         assert [different[number] for number in numbers] == expected
         found = [others.index(value) if value in others else -1 for value in expected]
         assert texts.positions(Texts(others)).tolist() == found
-
-
-def test_numbering_different_texts_needs_little_memory():
-    """A table of the texts needs 185 bytes for each."""
-    count = 10**5
-    texts = Texts(f"/photographs/of/a/folder/{row:07d}.jpg" for row in range(count))
-    texts[:9].positions(texts[:9])  # imports
-    with traced_memory() as memory:
-        assert texts.num_different() == count
-        assert len(texts.positions(texts)) == count
-        kept, most = memory()
-    assert kept < count
-    assert most < 130 * count
 
 
 def test_packed_texts_are_read_again():
@@ -198,17 +147,11 @@ def crops(folder, random, count):
 
 
 @pytest.mark.parametrize("kind", ["files", "boxes", "whole boxes", "squares"])
-def test_packed_crops_are_a_list_of_image_sources(tmp_path, kind):
+def test_copies_of_files_and_of_crops_are_found(tmp_path, kind):
     sources = crops(tmp_path, np.random.default_rng(0), 60)[kind]
     split = Split(sources, [*map(str, range(60))], NumberLabels(torch.arange(60.0)))
-    assert isinstance(split.images, PackedFiles)
     assert [*split.images] == sources
-    assert [source.stamp for source in split.images] == [source.stamp for source in sources]
-    assert [*map(str, split.images)] == [*map(str, sources)]  # types of numbers too
-    stamps = [(str(source.stamp.file), source.stamp.crop) for source in sources]
-    assert [*zip(split.images.paths, split.images.crops(), strict=True)] == stamps
     assert [*split.subset([7, 3, 8]).images] == [sources[row] for row in (7, 3, 8)]
-    assert [*pickle.loads(pickle.dumps(split.images))] == sources
 
     def image(row):
         """What is equal for equal images; a file that is missing equals those of its path."""
@@ -218,13 +161,6 @@ def test_packed_crops_are_a_list_of_image_sources(tmp_path, kind):
     images = [*map(image, range(60))]
     numbers = copies.same_images(split.images[:25], split.images[25:])
     assert numbers.tolist() == [images.index(each) for each in images]
-
-
-def test_sources_that_no_array_holds_stay_a_list(tmp_path):
-    mixed = [ImageFile(tmp_path / "a"), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
-    half = [BoxCrop(tmp_path / "a", (0, 0.5, 1, 1)), BoxCrop(tmp_path / "b", (0, 0, 1, 1))]
-    for sources in (mixed, half, [SquareCrop(None, Square(0, 0, 1), 8)] * 2):
-        assert Split(sources, ["a", "b"], NumberLabels(torch.arange(2.0))).images == sources
 
 
 @given(st.lists(st.lists(st.text(max_size=2), max_size=3)), st.randoms())
@@ -264,14 +200,6 @@ def test_classes_of_packed_texts_are_those_of_a_list(names):
     )
 
 
-@given(st.lists(st.sampled_from(["s", "m", "l"]), min_size=1))
-def test_levels_of_packed_texts_are_those_of_a_list(names):
-    packed, listed = (OrdinalLabels(labels, ["s", "m", "l"]) for labels in (Texts(names), names))
-    assert packed.ranks.tolist() == listed.ranks.tolist()
-    assert packed.digests() == listed.digests()
-    assert packed.arguments() == listed.arguments()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "cell", "most"),
@@ -290,8 +218,7 @@ def test_a_table_keeps_few_bytes_per_row(tmp_path, monkeypatch, column, cell, mo
     (tmp_path / "items.csv").write_text(
         f"image,{column}\n" + "".join(f"{name},{cell(row)}\n" for row, name in enumerate(names))
     )
-    listed = Texts(names)
-    monkeypatch.setattr(DiskFiles, "listed", lambda _files, _folder: listed)
+    monkeypatch.setattr(DiskFiles, "names", lambda _files, _folder, listed=frozenset(names): listed)
     file(str(tmp_path / "items.csv"), labels)  # what is computed once
     gc.collect()
     tracemalloc.start()

@@ -1,19 +1,15 @@
 """One run of a table of prices on all pages and in all commands: one unit, and nothing of the private folders."""
 
-from __future__ import annotations
-
 import csv
 import html
 import json
 import os
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.runs import without_reports
 
 from contml._support.tensors import load_tensors
 from contml.app.cli import main
@@ -35,7 +31,7 @@ def called(*arguments):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with everything that the commands wrote about two runs, and what `train` and `search` printed."""
+    """A folder with everything that the commands wrote about a run, and the run."""
     root = tmp_path_factory.mktemp("made")
     photos, tables, work = root / "bob" / "My Photos", root / "anna" / "tables", root / "work"
     for folder in (photos / "a", photos / "b", tables, work):
@@ -54,18 +50,13 @@ def made(tmp_path_factory):
     before = Path.cwd()
     os.chdir(work)
     try:
-        runs = root / "anna" / "runs"
-        for seed in (0, 1):
-            options = ["--label", "price_usd=number:log", "--runs", runs, "--name", f"seed{seed}"]
-            with without_reports() if seed else nullcontext():
-                called("train", "--data", tables / "items.csv", *options, *SMALL, f"seed={seed}")
-        run, other = (runs / "table/default" / name for name in ("seed0", "seed1"))
-        called("compare", run, other, "--save", "tables")
+        options = ["--label", "price_usd=number:log", "--runs", root / "anna" / "runs", "--name", "first"]
+        called("train", "--data", tables / "items.csv", *options, *SMALL)
+        run = root / "anna/runs/table/default/first"
         called("explore", run, "--export", "explored")
         called("export", run, "model")
         called("index", run, photos, "--out", root / "anna" / "photos.index", "--metadata", tables / "items.csv")
         called("search", root / "anna" / "photos.index", rows[0][0], "-k", 4, "--gallery", "found.html")
-        called("explore", root / "anna" / "photos.index", "--export", "indexed")
     finally:
         os.chdir(before)
     return work, run
@@ -79,7 +70,7 @@ def words(file):
 
 def pages(made):
     work, run = made
-    names = ("found.html", "explored/data.js", "indexed/data.js", "model/README.md")
+    names = ("found.html", "explored/data.js")
     return {name: words(work / name) for name in names} | {"report.html": words(run / "report.html")}
 
 
@@ -88,7 +79,7 @@ def test_no_page_shows_the_private_folders(made):
     for name, text in pages(made).items():
         for folder in PRIVATE:
             assert folder not in text, (name, text[max(0, text.find(folder) - 80) :][:200])
-        assert re.search(r"\b[ab]/\d+\.png", text) or name == "model/README.md", name  # images are not all alike
+        assert re.search(r"\b[ab]/\d+\.png", text), name  # images are not all alike
 
 
 def test_no_page_says_none_or_has_a_power_of_ten(made):
@@ -101,8 +92,7 @@ def test_no_page_says_none_or_has_a_power_of_ten(made):
 
 
 def test_all_pages_have_the_unit_of_the_labels(made):
-    work, run = made
-    evaluation = Evaluated.read(run / "evaluation.json").evaluation
+    evaluation = Evaluated.read(made[1] / "evaluation.json").evaluation
     score, measure = evaluation.main, evaluation.measure
     assert (measure.kind, measure.name) == ("ratio", "price_usd")
     text = pages(made)
@@ -123,4 +113,3 @@ def test_all_pages_have_the_unit_of_the_labels(made):
     assert min(min(row) for view in data["views"] for row in view["byEmbedding"]["labels"]) >= 1
     for name, page in text.items():  # no second unit
         assert name.endswith(".js") or not re.search(rf"\b{raw}", page.partition("The resolved config")[0]), name
-    assert main in (work / "tables/table.md").read_text()

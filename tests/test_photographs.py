@@ -1,7 +1,5 @@
 """From a folder of photographs with a table to a search: the README's commands, as typed, on real photographs."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The errors of support/planted.py can still be planted: the text of each is in its file once."""
 
-from __future__ import annotations
-
 import pytest
 from support.planted import PLANTED, ROOT
 

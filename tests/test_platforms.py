@@ -1,7 +1,5 @@
 """What other systems do differently, as far as Linux can imitate it: docs/install.md has the list."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import ntpath
@@ -11,11 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from contml._support import packed_texts as texts
 from contml._support.files import shared_folder, write
 from contml.app.cli import main
 from contml.data import Pixels, Split
-from contml.data.copies import _states
 from contml.labels import NumberLabels
 
 
@@ -39,15 +35,6 @@ def test_items_on_two_drives_keep_their_names(monkeypatch):
     names = ["C:\\photos\\a.jpg", "D:\\photos\\b.jpg"]
     split = Split([Pixels(np.zeros((4, 4, 3), np.uint8))] * 2, names, NumberLabels([0.0, 1.0]))
     assert split.with_short_names().names == names
-
-
-def test_files_are_listed_by_paths_with_backslashes(tmp_path, monkeypatch):
-    """Equal files are found by their sizes first."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos\\").mkdir()  # Linux lists a folder of this name
-    (tmp_path / "photos\\" / "a.jpg").write_bytes(b"x" * 100)
-    monkeypatch.setattr(texts, "_SEPARATORS", r"/\\")
-    assert _states(texts.Texts(["photos\\a.jpg", "photos\\b.jpg"]))[:, 0].tolist() == [100, 0]
 
 
 def test_text_that_a_code_page_lacks_is_escaped(monkeypatch):

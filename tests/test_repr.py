@@ -1,7 +1,5 @@
 """`repr` of losses, miners and samplers shows their options. test_labels.py tests that of label spaces."""
 
-from __future__ import annotations
-
 import torch
 
 from contml import ClassLabels, CrossBatchMemory, EmbeddingStep, NumberLabels

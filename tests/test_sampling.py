@@ -1,7 +1,5 @@
 """The samplers: what is in a batch, how often an item comes, and going on from a state."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import Counter
@@ -19,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from contml._support.errors import InputError
 from contml.app.experiment import load
-from contml.labels import ClassLabels, NearestLabels, NumberLabels, ThresholdLabels, TripletLabels, VectorLabels
+from contml.labels import ClassLabels, NearestLabels, NumberLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
 from contml.sampling import (
     _ORDER,
@@ -76,21 +74,6 @@ def test_dense_batches_are_anchors_their_neighbours_and_a_rest(made):
             assert anchors[items:] == anchors[: len(anchors) - items]
         else:
             assert len(sampler) == sampler.batches
-
-
-def test_one_anchor_as_in_the_paper():
-    sampler = DenseSampler(10, labels=line(40))
-    assert (sampler.anchors, len(sampler)) == (1, 40)
-    assert sorted(rows[0] for rows in epoch_of(sampler)) == list(range(40))
-    assert DenseSampler(10, all_anchors=True, labels=line(40)).anchors is None
-
-
-def test_more_batches_than_items_go_on_with_another_order():
-    sampler = DenseSampler(6, 2, 2, batches=30, labels=line(20))
-    anchors = [row for rows in epoch_of(sampler) for row in rows[:2]]
-    turns = [anchors[start : start + 20] for start in (0, 20, 40)]
-    assert all(sorted(turn) == list(range(20)) for turn in turns)
-    assert turns[0] != turns[1] != turns[2]
 
 
 def chi_square(counts, expected):
@@ -262,24 +245,6 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_iterating_goes_from_epoch_to_epoch_and_on_from_any_state(name):
-    sampler, steps = MADE[name](), len(MADE[name]())
-    expected = [sampler.batch(epoch, step) for epoch in range(3) for step in range(steps)]
-    assert [rows for _ in range(3) for rows in sampler] == expected
-    assert sampler.state_dict() == {"seed": 0, "epoch": 3, "step": 0}
-    for taken in range(2 * steps):
-        first, states = MADE[name](), []
-        for _ in range(2):
-            for _ in first:
-                states.append(first.state_dict())
-        resumed = MADE[name](seed=99)
-        resumed.load_state_dict(states[taken])
-        assert [rows for _ in range(3) for rows in resumed][: 3 * steps - taken - 1] == expected[taken + 1 :][
-            : 3 * steps - taken - 1
-        ]
-
-
-@pytest.mark.parametrize("name", MADE)
 def test_set_epoch_goes_to_the_first_batch_of_an_epoch(name):
     sampler = MADE[name]()
     next(iter(sampler))
@@ -295,12 +260,13 @@ def test_the_next_epoch_follows_if_nobody_asks_for_a_batch_after_the_last(name):
     for epoch in range(3):
         assert [rows for _, rows in zip(range(steps), sampler, strict=False)] == epoch_of(MADE[name](), epoch)
         assert sampler.state_dict() == {"seed": 0, "epoch": epoch + 1, "step": 0}
-    sampler.load_state_dict({"seed": 0, "epoch": 1, "step": steps})
-    assert sampler.state_dict() == {"seed": 0, "epoch": 2, "step": 0}
+    resumed = MADE[name](seed=99)
+    resumed.load_state_dict({"seed": 0, "epoch": 1, "step": steps})
+    assert resumed.state_dict() == {"seed": 0, "epoch": 2, "step": 0}
+    assert list(resumed) == epoch_of(MADE[name](), 2)
 
 
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in MADE), ("dense", 2)])
 def test_a_data_loader_takes_the_batches_of_a_sampler(name, workers):
     loader = DataLoader(range(1000), batch_sampler=MADE[name](), num_workers=workers)
     assert len(loader) == len(MADE[name]())
@@ -336,31 +302,16 @@ CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
 @pytest.mark.parametrize(
     ("make", "fields"),
     [
-        (lambda: UniformSampler(1, labels=line(9)), ("batch_size", "1", "at least 2")),
         (lambda: UniformSampler(10, labels=line(9)), ("batch_size", "10", "at most 9")),
-        (lambda: DenseSampler(labels=line(9)), ("batch_size", "150", "at most 9")),
-        (lambda: UniformSampler(3, 0, labels=line(9)), ("batches", "0", "at least 1")),
-        (lambda: DenseSampler(6, batches=-1, labels=line(9)), ("batches", "-1", "at least 1")),
-        (lambda: ClassSampler(2, 2, batches=0, labels=CLASSES), ("batches", "0", "at least 1")),
-        (lambda: DenseSampler(6, 0, 5, labels=line(9)), ("anchors_per_batch", "0", "at least 1")),
-        (lambda: DenseSampler(6, 1, 0, labels=line(9)), ("neighbours", "0", "at least 1")),
         (
             lambda: DenseSampler(6, 2, 3, labels=line(9)),
             ("batch_size", "6", "at least 8, for 2 anchors with 3 neighbours"),
         ),
         (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
-        (
-            lambda: ClassSampler(2, 2, labels=ThresholdLabels(line(9), 1)),
-            ("ClassSampler", "binary", "classes", "ClassLabels"),
-        ),
         (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),
-        (lambda: ClassSampler(-2, -2, labels=CLASSES), ("classes", "-2", "at least 1")),
-        (lambda: ClassSampler(0, 2, labels=CLASSES), ("classes", "0", "at least 1")),
         (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
-        (lambda: TripletSampler(0, labels=CLASSES), ("triplets", "0", "at least 1")),
         (lambda: TripletSampler(3, labels=CLASSES), ("3 x triplets", "9", "at most 6")),
-        (lambda: TripletSampler(1, batches=0, labels=CLASSES), ("batches", "0", "at least 1")),
-        (lambda: TripletSampler(2, labels=line(9)), ("TripletSampler", "graded", "classes", "ClassLabels")),
+        (lambda: JudgedSampler(2, labels=judged_triplets(50, 300)), ("batch_size", "2", "3")),
         (
             lambda: TripletSampler(1, labels=ClassLabels([0, 0, 0])),
             ("TripletSampler", "classes: 1, with two items: 1", "two classes"),
@@ -469,17 +420,7 @@ def test_triplets_that_share_an_item_are_drawn_together_but_not_of_one_item_alon
         assert np.bincount(positions.ravel()).max() < 0.8 * len(positions)  # no item is in most of them
 
 
-def test_batches_of_triplets_depend_on_seed_epoch_and_step_alone():
-    labels = judged_triplets(50, 300)
-    first, second = (JudgedSampler(12, labels=labels, seed=5) for _ in range(2))
-    expected = [first.batch(epoch, step) for epoch in range(2) for step in range(len(first))]
-    backwards = [second.batch(epoch, step) for epoch in (1, 0) for step in range(len(first) - 1, -1, -1)]
-    assert backwards[::-1] == expected
-    assert JudgedSampler(12, labels=labels, seed=6).batch(0, 0) != expected[0]
-    with refuses("batch_size", got="2", allowed="3"):
-        JudgedSampler(2, labels=labels)
-
-
+@pytest.mark.slow
 def test_a_hundred_thousand_triplets_are_planned_in_seconds():
     random = np.random.default_rng(0)
     rows = random.integers(0, 20000, (100_000, 3)) * 3 + np.arange(3)  # different items

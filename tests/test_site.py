@@ -1,7 +1,5 @@
 """The site builds without a warning, and its API reference has every public name."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

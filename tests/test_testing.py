@@ -15,13 +15,7 @@ from torch import nn
 
 from contml import InputError
 from contml.contracts import Colours, Part
-from contml.labels import (
-    ClassLabels,
-    NearestLabels,
-    NumberLabels,
-    ThresholdLabels,
-    VectorLabels,
-)
+from contml.labels import ClassLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
 from contml.losses import LOSSES, DenseTripletLoss, LogRatioLoss, MarginLoss, TripletMarginLoss
 from contml.sampling import SAMPLERS, BatchSampler, UniformSampler
 from contml.testing import check_label_space, check_loss, check_sampler
@@ -333,14 +327,10 @@ CLASS_IDS = ("classes", "'classes'", "integer")
     [
         (NumberLabels([0.0, 1.0]), ("length", "NumberLabels", "2 items", "at least 3")),
         (broken(unit=property(lambda s: " ", lambda s, v: None)), ("unit", "' '")),
-        (broken(unit=property(lambda s: 3, lambda s, v: None)), ("unit", "3")),
         (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
-        (broken(kind="distances"), ("kind", "'distances'", "graded, binary, classes")),
         (Doubles(), ("float32", "Doubles", "torch.float64")),
         (OneColumn(), ("shape", "[6, 1]", "[6, 6]")),
         (BadNumbers(torch.nan), ("numbers", "nan")),
-        (BadNumbers(torch.inf), ("numbers", "inf")),
-        (BadNumbers(-1), ("numbers", "-1")),
         (changed(lambda d: d + 1e-6), ("diagonal",)),
         (changed(asymmetric), ("symmetric", "symmetric=False")),
         (NotSquared(), ("blocks", "pairwise(rows, cols)")),
@@ -350,16 +340,10 @@ CLASS_IDS = ("classes", "'classes'", "integer")
         (NoEmpty(), ("blocks", "pairwise([], cols)")),
         (PartOfAll(), ("blocks",)),
         (index_by(lambda whole, rows, part: whole), INDEX),
-        (index_by(lambda whole, rows, part: part[[0, 1, 2]] if len(part) == 5 else part), INDEX),
-        (index_by(lambda whole, rows, part: whole.pairwise(rows, rows)), INDEX),
         (index_by(lambda whole, rows, part: NumberLabels(part.values[:, 0])), INDEX),
-        (index_by(lambda whole, rows, part: with_attributes(part, kind="binary")), INDEX),
         (index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)), OTHER_INDEX),
-        (index_by(lambda whole, rows, part: whole if len(part) == 2 else part), OTHER_INDEX),
         (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX),
-        (more_if(lambda space, rows: len(space) == 2), OTHER_INDEX),
         (Unnumbered(), ROWS),
-        (numbered(lambda rows, index: None), ROWS),
         (numbered(lambda rows, index: torch.arange(len(rows))), ROWS),
         (numbered(lambda rows, index: index), ("rows", "labels[rows][rows].rows")),
         (OwnRoot(), OTHER_ROOT),
@@ -377,9 +361,7 @@ CLASS_IDS = ("classes", "'classes'", "integer")
             ("classes", "'graded'"),
         ),
         (zero_or_one(), CLASS_IDS),
-        (zero_or_one(class_ids=[0, 1, 2, 3, 4, 5]), CLASS_IDS),
         (zero_or_one(class_ids=torch.arange(5)), CLASS_IDS),
-        (zero_or_one(class_ids=torch.arange(6.0)), CLASS_IDS),
         (
             index_by(lambda whole, rows, part: with_attributes(part, class_ids=part.class_ids + 1), Ids),
             ("classes", "labels[rows].class_ids"),
@@ -387,7 +369,6 @@ CLASS_IDS = ("classes", "'classes'", "integer")
         (OtherDistances(), ("classes", "within a class")),
         (broken(text=lambda self, row: row), ("text", "row 2 is 2")),
         (broken(text=lambda self, row: f"item {row}"), ("text", "'item 2'", "'item 0' in a subset")),
-        (broken(parts=lambda self, a, b: [("age", "1", "2", "1")]), ("parts", "Part of strings")),
         (broken(parts=lambda self, a, b: [Part("age", "1", "2", 1)]), ("parts", "Part of strings")),
         (broken(colours=lambda self: Colours(torch.arange(3), "age")), ("colours", "[3]", "must be [6]")),
         (broken(colours=lambda self: Colours(torch.arange(6), "age", ["a"] * 5)), ("colours", "number of classes")),
@@ -493,19 +474,14 @@ def is_tensor(labels, ndim):
     ("loss", "expected"),
     [
         (bend(lambda v, x, t, a: v[None]), ("scalar",)),
-        (bend(lambda v, x, t, a: v.detach()), ("scalar",)),
-        (bend(lambda v, x, t, a: v.item()), ("scalar",)),
         (bend(lambda v, x, t, a: v.float()), ("dtype", "torch.float32 for embeddings in torch.float64")),
         (bend(lambda v, x, t, a: v.double()), ("dtype", "torch.float64 for embeddings in torch.float32")),
         (bend(lambda v, x, t, a: v * (x @ x.T).max().to(v.dtype) ** 4), ("dtype", "bfloat16", "autocast")),
         (bend(lambda v, x, t, a: v + torch.cdist(x, x).sum() / x.norm(dim=1).min()), ("finite",)),
         (bend(lambda v, x, t, a: v + (x[1] - x[2]).norm().log()), ("finite", "copies of an embedding")),
-        (bend(lambda v, x, t, a: v + (x[0] - x[-1]).square().sum().sqrt()), ("finite", "identical embeddings")),
-        (bend(lambda v, x, t, a: v + 1 / (v + (v == 0) * 0.0)), ("finite",)),
         (bend(lambda v, x, t, a: v + x.exp().sum()), ("finite",)),
         (bend(lambda v, x, t, a: v if a is None else v / len(a)), ("anchors",)),
         (bend(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) else 1)), ("labels", "[B, B]")),
-        (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 2) and len(t) == 2 else 1)), ("labels", "[A, B]")),
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="binary"), ("labels", "class ids [B]")),
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1)), ("labels", "numbers [B]")),
         (bend(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="graded"), ("labels", "numbers [B]")),
@@ -538,7 +514,6 @@ def checks_only(checked):
 
 TakesAnything = checks_only(lambda labels: False)
 ChecksSpaces = checks_only(lambda labels: not isinstance(labels, torch.Tensor))
-ChecksMatrices = checks_only(lambda labels: is_tensor(labels, 2))
 NotNumbers = checks_only(lambda labels: not is_tensor(labels, 1))
 
 
@@ -547,9 +522,7 @@ NotNumbers = checks_only(lambda labels: not is_tensor(labels, 1))
     [
         (TakesAnything(requires="binary"), ("graded labels", "'binary'", "InputError")),
         (ChecksSpaces(requires="binary"), ("label distances of 0.5", "'binary'")),
-        (ChecksMatrices(requires="binary"), ("graded labels", "'binary'")),
         (NotNumbers(requires="binary"), ("numbers [B]", "'binary'")),
-        (TakesAnything(requires="classes"), ("graded labels", "'classes'")),
         (ChecksSpaces(requires="classes"), ("label distances of 0.5", "'classes'")),
         (Sum(requires="classes"), ("0 / 1 without class ids", "'classes'")),
         (TakesAnything(requires="graded"), ("takes classes", "'graded'", "InputError")),
@@ -623,13 +596,10 @@ def sampler_of(change):
     [
         (BrokenSampler(length=0), ("length", "BrokenSampler", "0 batches", "at least 1")),
         (sampler_of(lambda rows, *_: rows[:1]), ("rows", "batch(0, 0)", "list of at least 2")),
-        (sampler_of(lambda rows, *_: tuple(rows)), ("rows", "batch(0, 0)", "list")),
-        (sampler_of(lambda rows, *_: list(np.array(rows))), ("rows", "batch(0, 0)", "list")),
         (sampler_of(lambda rows, *_: [*rows, 30]), ("rows", "to 30", "0 to 29")),
         (sampler_of(lambda rows, *_: [-1, *rows]), ("rows", "batch(0, 0)", "-1 to")),
         (sampler_of(lambda rows, *_: [*rows, rows[0]]), ("distinct", "batch(0, 0)", "duplicates=True")),
         (BrokenSampler(anchors=5), ("anchors", "5", "1 to 4", "batch(0, 0)")),
-        (BrokenSampler(anchors=0), ("anchors", "0", "1 to 4")),
         (sampler_of(lambda rows, *_: np.random.permutation(30)[:4].tolist()), ("pure", "batch(")),  # noqa: NPY002
         (sampler_of(lambda rows, epoch, step: [step, step + 1]), ("epochs", "0 and 1")),
         (type("Fixed", (BrokenSampler,), {"__iter__": lambda self: iter([[1, 2]] * 9)})(), ("iteration",)),

@@ -1,7 +1,5 @@
 """One vocabulary: words that only this project would understand stand nowhere in its code, configs and pages."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize
@@ -33,23 +31,11 @@ PHRASES = {
 #: Files that may hold a phrase: what matplotlib calls a figure, numbers of papers' figures.
 ALLOWED = {
     r"\bRegionLabels|PlaceLabels|MultiLabels\b": ("CHANGELOG",),
-    r"\bfigures?\b": (
-        "contml/app/report/",
-        "contml/app/",
-        "benchmarks/",
-        "tests/app/report",
-        "tests/app",
-    ),
+    r"\bfigures?\b": ("contml/app/report/", "contml/app/", "benchmarks/", "tests/app/report", "tests/app"),
 }
 PATTERNS = (
-    "contml/**/*.py",
-    "tasks/**/*.py",
-    "benchmarks/*.py",
-    "tests/**/*.py",
-    "configs/**/*.yaml",
-    "docs/**/*.md",
-    "*.md",
-    "tests/messages.txt",
+    *("contml/**/*.py", "tasks/**/*.py", "benchmarks/*.py", "tests/**/*.py", "configs/**/*.yaml", "docs/**/*.md"),
+    *("*.md", "tests/messages.txt"),
 )
 
 
@@ -58,10 +44,9 @@ def offences(path):
     text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
     for phrase, instead in PHRASES.items():
         if not name.startswith(ALLOWED.get(phrase, ("nowhere",))):
-            for number, line in enumerate(text.splitlines(), 1):
-                for match in re.finditer(phrase, line):
-                    yield f"{name}:{number}: {match[0]!r}; write {instead}: {line.strip()[:90]}"
-    if path.suffix == ".py":
+            for match in re.finditer(phrase, text):
+                yield f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}; write {instead}"
+    if path.suffix == ".py" and re.search(rf"\b({'|'.join(NAMES)})\b", text):
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.NAME and token.string in NAMES:
                 yield f"{name}:{token.start[0]}: the name {token.string!r}"

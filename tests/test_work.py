@@ -1,7 +1,5 @@
 """Items of work: each is done once, in this process or in others, also if the command is killed."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -60,11 +58,6 @@ def test_items_are_done_in_order_and_once(results, tmp_path):
     assert values(results) == SQUARES
 
 
-def test_items_that_are_not_needed_are_not_done(results, tmp_path):
-    work.run(NUMBERS, partial(square, tmp_path, 0), results, is_needed=lambda item: Number(2).key not in results)
-    assert values(results) == SQUARES[:3]
-
-
 def test_several_processes(results, tmp_path, monkeypatch):
     done, factor = [], 3
     log = tmp_path / "logs" / "log"
@@ -107,15 +100,7 @@ def test_a_process_that_dies_is_one_line(tmp_path):
     work.run([NUMBERS[3]], partial(square, tmp_path, 0), results)
 
 
-def test_items_that_save_their_state_when_another_one_fails(tmp_path):
-    """They end by an error of their own, or finish: nobody waits for them."""
-    results = Squares(tmp_path / "squares.jsonl")
-    with refuses("number 1", "is odd"):
-        work.run([Number(5), Number(6), NUMBERS[1]], partial(fails, folder=tmp_path), results, processes=3)
-    assert [*Squares(results.path)] == ["number 6"]
-
-
-@pytest.mark.parametrize("where", ["is_needed", "log", "on_done"])
+@pytest.mark.parametrize("where", ["is_needed", "on_done"])
 def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
     """As of a pipe that is closed while a result is printed: the items end by themselves, and are not killed."""
     results, calls = Squares(tmp_path / "squares.jsonl"), []
@@ -130,7 +115,7 @@ def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
     with pytest.raises(BrokenPipeError):
         work.run(items, partial(square, tmp_path, 0.1), results, processes=2, **{where: closed})
     assert not recwarn.list
-    assert 3 <= len(results) < len(items)
+    assert (4 if where == "on_done" else 2) <= len(results) < len(items)  # the third of two may not have begun
     assert len(results) == len(begun(tmp_path))
 
 
@@ -234,8 +219,7 @@ def test_a_second_command_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "store",
-    [pytest.param(store, marks=[pytest.mark.slow] * (store != "lines")) for store in STORES],
+    "store", [pytest.param(store, marks=[pytest.mark.slow] * (store != "lines")) for store in STORES]
 )
 def test_a_command_that_is_killed_goes_on(tmp_path, store):
     choice, count, killed = random.Random(0), 8, set()
@@ -258,7 +242,7 @@ def test_a_command_that_is_killed_goes_on(tmp_path, store):
         _, *rows = map(json.loads, (tmp_path / "squares.jsonl").read_text().splitlines())
         assert [row["square"] for row in rows] == [value**2 for value in range(count)]
     if store == "maps":
-        assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".safetensors"]
+        assert [*(tmp_path / "cache").glob("*/*.safetensors")]
     assert not [*tmp_path.glob(".embeddings.*")]
 
 

@@ -13,7 +13,7 @@ from contml._support.errors import InputError, one_line
 
 
 def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the arrays of a .npz file.
+    """Read the arrays of a .npz file.
 
     Raises:
         FileNotFoundError: there is no such file.

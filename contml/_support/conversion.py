@@ -1,4 +1,4 @@
-"""What a caller gives as numbers or as items: tensors, NumPy arrays, columns of pandas, lists. All else is refused."""
+"""Numbers or items from a caller: tensors, NumPy arrays, columns of pandas, lists. Other values are refused."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _REAL = (Real, Decimal, np.bool_)
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """What NumPy converts by itself: its own arrays, and the columns and tables of pandas and polars."""
+    """A value that NumPy converts by itself: its own arrays, and the columns and tables of pandas and polars."""
 
     def __array__(self, *args: Any, **options: Any) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array."""
-        ...
+        """Return the values as a NumPy array."""
 
 
 @runtime_checkable
@@ -36,28 +35,26 @@ class _PandasFrame(ArrayLike, Protocol):
     @property
     def index(self) -> Iterable[Any]:
         """The names of the rows."""
-        ...
 
     @property
     def columns(self) -> Iterable[Any]:
         """The names of the columns."""
-        ...
 
 
 def names_of(values: object) -> tuple[list[Any], list[Any]]:
-    """The names of the rows and columns of a table of pandas; of other values, none."""
+    """Return the names of the rows and columns of a table of pandas. Return empty lists for other values."""
     return ([*values.index], [*values.columns]) if isinstance(values, _PandasFrame) else ([], [])
 
 
 def as_numbers(name: str, values: object, allowed: str = "real numbers in a tensor, a NumPy array or lists") -> Tensor:
-    """Real numbers as a tensor of any shape, in their own dtype and without gradient.
+    """Convert real numbers to a tensor of any shape, in their own dtype and without gradient.
 
-    It may share memory with `values`. NaN and infinite numbers are numbers.
+    The tensor may share memory with `values`. NaN and infinite numbers are numbers.
 
     Args:
-        name: what the numbers are, the subject of errors.
+        name: the name of the numbers, the subject of errors.
         values: a tensor, a NumPy array, a column or table of pandas, nested lists, an iterator.
-        allowed: what they must be, such as "numbers [items, 2]".
+        allowed: a text for errors, such as "numbers [items, 2]".
 
     Raises:
         InputError: they are not real numbers in an array: texts, dates, complex numbers, lists of several lengths,
@@ -79,15 +76,15 @@ def as_numbers(name: str, values: object, allowed: str = "real numbers in a tens
 
 
 def as_items(name: str, values: object, allowed: str, *, as_rows: bool = False) -> list[Any]:
-    """The items of a sequence in order, as Python's own objects where they are numbers or texts.
+    """Return the items of a sequence in order. Numbers and texts become Python's own objects.
 
     Items may be missing: `is_missing` recognizes them.
 
     Args:
-        name: what the items are, the subject of errors.
+        name: the name of the items, the subject of errors.
         values: a list, a tensor, a NumPy array, a column or table of pandas, an iterator.
-        allowed: what they must be, such as "a class for each item".
-        as_rows: of an array of several axes, return its rows, not lists.
+        allowed: a text for errors, such as "a class for each item".
+        as_rows: for an array of several axes, return its rows, not lists.
 
     Raises:
         InputError: there is no order or there are no items: a text, a set, a mapping, a single value, a masked or a
@@ -105,14 +102,14 @@ def as_items(name: str, values: object, allowed: str, *, as_rows: bool = False) 
 
 
 def _plain(value: Any) -> Any:
-    """A number or text of NumPy or torch as Python's own; other values, and dates, as they are."""
+    """Convert a number or text of NumPy or torch to Python's own. Other values, and dates, stay as they are."""
     if isinstance(value, np.generic):
         return value if value.dtype.kind in "mM" else value.item()
     return value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
 
 
 def is_missing(value: object) -> bool:
-    """Whether a value stands for none: None, NaN, NaT, or the NA of pandas."""
+    """Return True if a value is missing: None, NaN, NaT, or the NA of pandas."""
     if value is None or isinstance(value, Sized):
         return value is None
     try:
@@ -122,7 +119,7 @@ def is_missing(value: object) -> bool:
 
 
 def is_hashable(value: object) -> bool:
-    """Whether a value can be looked up in a set; a tuple cannot if it holds a list."""
+    """Return True if a value can be looked up in a set. A tuple that holds a list cannot."""
     try:
         hash(value)
     except TypeError:
@@ -131,7 +128,7 @@ def is_hashable(value: object) -> bool:
 
 
 def _sequence(name: str, values: object, allowed: str) -> Iterable[Any]:
-    """`values` if it has an order and is no text."""
+    """Return `values` if it has an order and is not a text."""
     if type(values).__module__.startswith("scipy.sparse"):
         raise InputError(name, f"a {type(values).__name__}", f"must be {allowed}", "give its toarray()")
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
@@ -143,7 +140,7 @@ def _sequence(name: str, values: object, allowed: str) -> Iterable[Any]:
 
 
 def _dense(name: str, tensor: Tensor, allowed: str) -> Tensor:
-    """`tensor` if it is a dense tensor of real numbers."""
+    """Return `tensor` if it is a dense tensor of real numbers."""
     if tensor.layout != torch.strided:
         raise InputError(name, "a sparse tensor", f"must be {allowed}", "give its to_dense()")
     if tensor.is_complex() or tensor.is_quantized:
@@ -152,7 +149,7 @@ def _dense(name: str, tensor: Tensor, allowed: str) -> Tensor:
 
 
 def _array(name: str, values: object, allowed: str) -> np.ndarray[Any, Any]:
-    """`values` as a NumPy array of any dtype."""
+    """Return `values` as a NumPy array of any dtype."""
     if isinstance(values, np.ma.MaskedArray):
         if np.ma.is_masked(values):
             raise InputError(name, "masked values", f"must be {allowed}", "omit these items")
@@ -172,7 +169,7 @@ def _array(name: str, values: object, allowed: str) -> np.ndarray[Any, Any]:
 
 
 def _numbers_of_objects(name: str, array: np.ndarray[Any, Any], allowed: str) -> np.ndarray[Any, Any]:
-    """The numbers in an array of Python objects."""
+    """Return the numbers in an array of Python objects."""
     if array.size and all(isinstance(value, list | tuple | np.ndarray) for value in array.flat):  # a column of vectors
         try:
             return np.array(array.tolist())
@@ -191,7 +188,7 @@ def _numbers_of_objects(name: str, array: np.ndarray[Any, Any], allowed: str) ->
 
 
 def _not_numbers(name: str, array: np.ndarray[Any, Any], allowed: str) -> InputError:
-    """The error of an array that does not hold real numbers."""
+    """Return the error of an array that does not hold real numbers."""
     kind, got = array.dtype.kind, str(array.dtype)
     if kind in "UST":
         got = f"text ({next((text for text in array.flat if not _is_number(text)), array.flat[0])!s:.40})"
@@ -212,7 +209,7 @@ def _is_number(text: Any) -> bool:
 
 
 def _not_one_length(name: str, values: Any, allowed: str) -> InputError:
-    """The error of nested lists that are no array."""
+    """Return the error of nested lists that do not form an array."""
     lengths = [
         len(value) if isinstance(value, Sized) and not isinstance(value, str | bytes) else -1 for value in values
     ]

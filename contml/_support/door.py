@@ -1,4 +1,4 @@
-"""Opening a file that a user or a stranger names."""
+"""Opening of a file that a user or a stranger names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contml._support.errors import InputError
 
 
 def opened(path: Path, *, links: bool = True) -> BinaryIO:
-    """Opens a regular file for reading. The open file is checked, so that nothing can be put in its place meanwhile.
+    """Open a regular file for reading. The open file is checked, so that nobody can replace it meanwhile.
 
     Args:
         path: the file.

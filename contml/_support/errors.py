@@ -17,10 +17,10 @@ class InputError(ValueError):
     """Bad input, printed on one line as `origin: subject: got; allowed; hint`, without the empty fields.
 
     Args:
-        subject: what is wrong: an option, an argument, a file.
+        subject: the wrong thing: an option, an argument, a file.
         got: the value or the state that was found.
-        allowed: what it must be.
-        hint: what to do.
+        allowed: the values that are allowed.
+        hint: a way to correct it.
         origin: where the input was written: a file and a line.
     """
 
@@ -33,24 +33,24 @@ class InputError(ValueError):
         return ": ".join(part for part in (origin, subject, "; ".join(filter(None, details))) if part)
 
     def at(self, origin: str) -> Self:
-        """Returns the same error with `origin` before its own origin."""
+        """Return the same error with `origin` before its own origin."""
         origin = f"{origin}: {self.origin}" if self.origin else origin
         return type(self)(self.subject, self.got, self.allowed, self.hint, origin)
 
 
 class DivergedError(InputError):
-    """A training whose loss or weights are not finite any more."""
+    """A training whose loss or weights are no longer finite."""
 
 
 def _printable(text: str) -> str:
-    """A text on one line, shortened."""
+    """Return a text on one line, shortened."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     return plain_text(" ".join(text.splitlines()))
 
 
 def lost_worker(error: RuntimeError) -> InputError | None:
-    """What to raise in place of PyTorch's error about a process that decodes and was killed; None for other errors."""
+    """Return the error to raise if PyTorch reports a worker process that was killed. Return None for other errors."""
     if not str(error).startswith("DataLoader worker"):
         return None
     got, hint = "ended before its work was done", "is there too little memory? try fewer workers"
@@ -58,10 +58,10 @@ def lost_worker(error: RuntimeError) -> InputError | None:
 
 
 def one_line(error: Exception) -> str:
-    """Returns the message of an error on one line, at most 200 characters; its type if it has no message.
+    """Return the message of an error on one line, at most 200 characters. Return its type if it has no message.
 
-    Of an error of pydantic, the first problem: `dim: Input should be greater than 0`. An object that the message names
-    by its address in memory is left out: a reader cannot know it.
+    For an error of pydantic, return the first problem: `dim: Input should be greater than 0`. An object that the
+    message names by its address in memory is left out, since a reader cannot know it.
     """
     from pydantic_core import ValidationError  # here: most errors are none
 
@@ -74,11 +74,14 @@ def one_line(error: Exception) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the entry of `names` with the spelling most similar to `name`; None if none is close."""
+    """Return the entry of `names` with the spelling most similar to `name`. Return None if no entry is close."""
     return next(iter(difflib.get_close_matches(name, list(names), 1)), None)
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Returns a question that suggests the closest of `names`, or `otherwise` if none is close, or `name` is right."""
+    """Return a question that suggests the closest of `names`.
+
+    Return `otherwise` if none is close, or `name` is right.
+    """
     suggestion = closest(name, names)
     return otherwise if suggestion in (None, name) else f"did you mean '{suggestion}'?"

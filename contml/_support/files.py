@@ -1,12 +1,13 @@
 """Files that are written completely or not at all, and read up to a limit.
 
 A command that makes a new file or folder can be killed at any moment and called again. The same call finishes what is
-there, or finds it complete; what anything else has made is refused, and never overwritten:
+there, or finds it complete. Files that anything else has made are refused, and never overwritten:
 
-    check_new_file, check_new_folder   before the work: what is there cannot be the output of this command
-    write_new, write_folder            after it: what is there has this content, or is refused
+    check_new_file, check_new_folder   before the work: refuse files that cannot be the output of this command
+    write_new, write_folder            after the work: refuse files with another content
 
-Commands whose work takes long keep in the file what it was made from (`contml.data.features`), to know it before.
+Commands whose work takes long record in the file what it was made from (`contml.data.features`). They read this record
+before the work.
 
 The endings of tables, and of files that are written, are checked before torch is imported.
 """
@@ -22,7 +23,7 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from functools import cache
@@ -46,7 +47,7 @@ _TEMPORARY = re.compile(r"\.contml-([0-9a-f]{4})([0-9a-f]{6})[0-9a-f]{6}(\.[^/]*
 _STALE = 3600.0
 #: Seconds between two attempts to take a lock, and attempts to make its folder while other processes remove it.
 _POLL, _ATTEMPTS = 0.01, 100
-#: What the files of commands have at a position, by suffix: another file with this suffix is another program's.
+#: The bytes that files of contml's commands have at a position, by suffix. Other files are from other programs.
 _SIGNATURES = {
     ".png": (0, b"\x89PNG\r\n"),
     ".html": (0, b"<!DOCTYPE html>"),
@@ -56,13 +57,12 @@ _SIGNATURES = {
     ".npz": (0, b"PK"),
     ".npy": (0, b"\x93NUMPY"),
     ".parquet": (0, b"PAR1"),
-    ".pt2": (0, b"PK"),
     ".onnx": (0, b"\x08"),
 }
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
-    """Writes a file completely or not at all: `save` writes a temporary file beside it, which is then renamed."""
+    """Write a file completely or not at all. `save` writes a temporary file beside it, which is then renamed."""
     with atomic(path) as temporary:
         save(temporary)
     return path
@@ -70,10 +70,10 @@ def write(path: Path, save: Callable[[Path], Any]) -> Path:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yields a new empty file beside `path`; it is renamed to `path` if the block succeeds, and removed if it raises.
+    """Yield a new empty file beside `path`. It is renamed to `path` if the block succeeds, and removed if it raises.
 
     Raises:
-        InputError: the file cannot be written, as on a full disk; an older file stays as it is.
+        InputError: the file cannot be written, as on a full disk. An older file stays as it is.
     """
     # A new file with a random name: no other process writes to it, and it is not a link to another file. Other users
     # can read it, unlike a file of `tempfile`. The suffix is kept, since some libraries choose the format by it.
@@ -98,7 +98,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes a file of JSON as a whole or not at all.
+    """Write a file of JSON completely or not at all.
 
     Raises:
         InputError: it cannot be written.
@@ -107,56 +107,47 @@ def write_json(path: Path, content: Any) -> None:
     write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def check_new_file(*paths: Path, begins: bytes | tuple[bytes, ...] = b"", hint: str = "choose another file") -> None:
-    """Checks before the work that files can be made, or may be what the same command has made: no command overwrites.
+def check_new_file(path: Path, *, begins: bytes = b"", hint: str = "choose another file") -> None:
+    """Check before the work that a file is absent, or may be the output of the same command.
+
+    No command overwrites a file that it has not made.
 
     Args:
-        paths: the files, in the order in which they are written.
-        begins: what the first one begins with, or several such beginnings, if its suffix does not say it.
-        hint: what to do about a file that is there.
+        path: the file.
+        begins: the first bytes of the output, if its suffix does not determine them.
+        hint: what to do about an existing file.
 
     Raises:
-        InputError: one of the names is that of another file.
+        InputError: another file has this name.
     """
-    is_expected = True  # so far, each file is there, as after a kill
-    for number, path in enumerate(paths):
-        if not os.path.lexists(path):
-            is_expected = False
-        elif not is_expected or not _may_be_ours(path, b"" if number else begins):
-            raise taken(path, hint)
+    if os.path.lexists(path) and not _may_be_ours(path, begins):
+        raise taken(path, hint)
 
 
-def write_new(files: Mapping[Path, bytes], *, hint: str = "choose another file") -> None:
-    """Writes the missing files of a command; existing ones must have this content already.
-
-    Args:
-        files: the content of each file, in the order in which they are written.
-        hint: what to do about a file with another content.
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file if it is missing. An existing file must have this content already.
 
     Raises:
-        InputError: a file has another content, and nothing is written; or one cannot be written.
+        InputError: it has another content, or cannot be written.
     """
-    missing = [path for path in files if not os.path.lexists(path)]
-    for path in files:
-        if path not in missing and not _has(path, files[path]):
-            raise taken(path, hint)
-    for path in missing:
-        write(path, methodcaller("write_bytes", files[path]))
+    if not os.path.lexists(path):
+        write(path, methodcaller("write_bytes", content))
+    elif not _has(path, content):
+        raise taken(path)
 
 
 def taken(path: Path, hint: str = "choose another file") -> InputError:
-    """The error of a name that another file has."""
+    """Return the error for a file name that another file has already."""
     return InputError(str(path), "exists already", hint=hint)
 
 
-def _may_be_ours(path: Path, begins: bytes | tuple[bytes, ...] = b"") -> bool:
+def _may_be_ours(path: Path, begins: bytes = b"") -> bool:
     position, signature = (0, begins) if begins else _SIGNATURES.get(path.suffix.lower(), (0, b""))
     if not path.is_file():  # a folder, a pipe, a link to nothing
         return False
     try:
         with path.open("rb") as file:
-            length = max(map(len, signature)) if isinstance(signature, tuple) else len(signature)
-            return file.read(position + length)[position:].startswith(signature)
+            return file.read(position + len(signature))[position:] == signature
     except OSError:
         return False
 
@@ -169,19 +160,19 @@ def _has(path: Path, content: bytes) -> bool:
 
 
 def user_cache(name: str) -> Path:
-    """Returns a folder of contml's cache of this user, by the XDG base directory specification; it may be absent.
+    """Return a folder of contml's cache of this user, by the XDG base directory specification. It may be absent.
 
-    Whatever it holds can be made again: it may be removed at any time.
+    All of its content can be made again, so it may be removed at any time.
     """
     return Path(os.environ.get("XDG_CACHE_HOME") or f"{os.environ.get('HOME', '')}/.cache") / "contml" / name
 
 
 def check_new_folder(folder: Path, own: Collection[str] = (), *, hint: str = "choose another folder") -> None:
-    """Checks that a folder can be made or filled: every command that makes a folder refuses one with other files.
+    """Check that a folder can be made or filled. Every command that makes a folder refuses one with other files.
 
     Args:
         folder: it may be absent, empty, or hold hidden files, as a folder of git does.
-        own: patterns of the names that the command writes: it may have been killed, or be complete.
+        own: patterns of the names that the command writes. It may have been killed, or be complete.
         hint: what to do about a folder with other files.
 
     Raises:
@@ -197,26 +188,19 @@ def check_new_folder(folder: Path, own: Collection[str] = (), *, hint: str = "ch
 
 
 def write_folder(
-    folder: Path,
-    build: Callable[[Path], Any],
-    *,
-    own: Collection[str],
-    kept: Collection[str] = (),
-    last: str,
-    same: Callable[[Path, Path], bool] = lambda found, made: _has(found, made.read_bytes()),
+    folder: Path, build: Callable[[Path], Any], *, own: Collection[str], kept: Collection[str] = (), last: str
 ) -> None:
-    """Makes a folder completely or not at all, like `write`; a complete one that is there must have this content.
+    """Make a folder completely or not at all, like `write`. An existing complete folder must have this content.
 
     Args:
         folder: new, empty, or made by the same command.
         build: writes its files in the folder that it is given.
         own: as in `check_new_folder`.
-        kept: names that may be there with any content, and stay.
-        last: the file that marks a complete folder: where others exist, it is moved to them last.
-        same: whether a file that is there is the one that was made.
+        kept: names that may exist with any content, and stay.
+        last: the file that marks a complete folder. If the folder exists, this file is moved to it last.
 
     Raises:
-        InputError: it has other files, or cannot be written, as on a full disk. Nothing of it is left then.
+        InputError: it has other files, or cannot be written, as on a full disk. Nothing is left of it then.
     """
     check_new_folder(folder, own)
     # Inside, if it is there: the folder above may be another disk.
@@ -225,7 +209,7 @@ def write_folder(
         made = {path.relative_to(temporary): path for path in _files(temporary)}
         found = {path.relative_to(folder): path for path in _files(folder) if path.name not in kept}
         for name, path in found.items():
-            if name not in made or not same(path, made[name]):
+            if name not in made or not _has(path, made[name].read_bytes()):
                 raise taken(path, "choose another folder")
         if temporary.parent != folder:
             temporary.rename(folder)
@@ -238,7 +222,7 @@ def write_folder(
 
 @contextmanager
 def temporary_folder(folder: Path, path: Path) -> Iterator[Path]:
-    """Yields a new folder inside of `folder`, in which `path` is prepared; it is removed in the end.
+    """Yield a new folder inside `folder`, in which `path` is prepared. It is removed in the end.
 
     Raises:
         InputError: `path` cannot be written, as on a full disk.
@@ -258,13 +242,16 @@ def temporary_folder(folder: Path, path: Path) -> Iterator[Path]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder, without the hidden ones at its top."""
+    """Yield all files below a folder, without hidden files at its top."""
     for top in folder.glob("[!.]*"):
         yield from (path for path in (top, *top.rglob("*")) if not path.is_dir())
 
 
 def shared_folder(folders: Collection[str]) -> str:
-    """The deepest folder that all of these are in; "" where there is none, such as on two drives of Windows."""
+    """Return the deepest folder that contains all of these.
+
+    Return "" if there is none, such as on two drives of Windows.
+    """
     try:
         return os.path.commonpath(folders)
     except ValueError:
@@ -272,7 +259,7 @@ def shared_folder(folders: Collection[str]) -> str:
 
 
 def unwritable(path: Path, error: OSError) -> InputError:
-    """The error of a file that cannot be written."""
+    """Return the error of a file that cannot be written."""
     return InputError(str(path), f"cannot be written ({error.strerror or one_line(error)})")
 
 
@@ -287,7 +274,7 @@ def _temporary_name(suffix: str = "") -> str:
 
 @cache
 def _machine() -> str:
-    """Four digits that stand for this machine, or for this container on it, whose processes have their own numbers."""
+    """Return four digits that identify this machine, or the container in which this process runs."""
     name = socket.gethostname()
     with suppress(OSError):
         name += str(Path("/proc/self/ns/pid").readlink())
@@ -295,7 +282,7 @@ def _machine() -> str:
 
 
 def _has_ended(machine: str, process: str) -> bool:
-    """Whether the process that made a temporary file is known to have ended."""
+    """Return True if the process that made a temporary file is known to have ended."""
     if machine != _machine() or sys.platform == "win32":
         return False
     try:
@@ -308,7 +295,7 @@ def _has_ended(machine: str, process: str) -> bool:
 
 
 def remove_temporaries(folder: Path, age: float = 0.0) -> None:
-    """Removes the temporary files of killed processes from a folder.
+    """Remove the temporary files of killed processes from a folder.
 
     Temporary files of other machines are removed if they have not changed for `age` seconds.
     """
@@ -329,10 +316,10 @@ def remove_temporaries(folder: Path, age: float = 0.0) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Appends a line to a file of lines, after it removed a last line that a crash cut short.
+    """Append a line to a file of lines. A last line that a crash cut short is removed first.
 
     Raises:
-        InputError: it cannot be written, as on a full disk; the lines before it stay.
+        InputError: it cannot be written, as on a full disk. The lines before it stay.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -354,14 +341,14 @@ def _no_link(path: str, flags: int) -> int:
 
 @contextmanager
 def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock", subject: str = "") -> Iterator[None]:
-    """Holds a lock of a folder; it is also freed if this process is killed.
+    """Hold a lock of a folder. It is also freed if this process is killed.
 
     Args:
         folder: it is made if it does not exist.
-        busy: what another process does that holds the lock; empty: wait for it.
+        busy: a description of the process that holds the lock, for the error. If it is empty, wait for the lock.
         hint: what to do about it.
         name: the name of the lock.
-        subject: what is locked, for the message; default: the folder.
+        subject: the locked thing, for the message. Default: the folder.
 
     Raises:
         InputError: another process holds it, or the folder cannot be written.
@@ -394,7 +381,7 @@ def locked(folder: Path, busy: str = "", hint: str = "", *, name: str = ".lock",
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder with all that is in it. Other processes see all of it or nothing: it is renamed first."""
+    """Remove a folder with all its content. Other processes see all of it or nothing, since it is renamed first."""
     temporary = folder.with_name(_temporary_name())
     with suppress(OSError):
         folder.rename(temporary)
@@ -402,12 +389,12 @@ def remove_folder(folder: Path) -> None:
 
 
 def read_bytes(path: Path, limit: int, too_large: Callable[[Path, str], InputError] | None = None) -> bytes:
-    """Returns the content of a file.
+    """Read the content of a file.
 
     Args:
         path: the file.
-        limit: the most bytes that it may have.
-        too_large: makes the error of a file that has more, of its path and its size in words.
+        limit: the most bytes that the file may have.
+        too_large: makes the error for a larger file, from its path and a text with its size.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -429,17 +416,20 @@ def read_bytes(path: Path, limit: int, too_large: Callable[[Path, str], InputErr
 
 
 def most_unpacked(size: int) -> int:
-    """Returns to how many bytes a packed file of this size may unpack: tables and arrays do not reach this."""
+    """Return the number of bytes to which a packed file of this size may unpack.
+
+    Tables and arrays do not reach this limit.
+    """
     return (1 << 24) + 100 * size
 
 
 def refuse_links(folder: Path) -> None:
-    """Checks that no link in a folder leads out of it: a stranger's folder would name files of the user.
+    """Check that no link in a folder leads out of it. A stranger's folder could otherwise name files of the user.
 
     The cache of the Hugging Face hub keeps files in `blobs`, two folders above. A lock is checked when it is taken.
 
     Raises:
-        InputError: one does.
+        InputError: a link leads out of the folder.
     """
     real, blobs = folder.resolve(), (folder / "../../blobs").resolve()
     for place, folders, files in os.walk(folder):
@@ -450,10 +440,10 @@ def refuse_links(folder: Path) -> None:
 
 
 def read_record(path: Path, model: type[Record], *, hint: str, limit: int) -> Record | None:
-    """Returns the content of a JSON file, as a model of pydantic; None if there is no such file.
+    """Read the content of a JSON file, as a model of pydantic. Return None if there is no such file.
 
     Raises:
-        InputError: it does not fit the model, or as of `read_bytes`.
+        InputError: it does not fit the model, or as in `read_bytes`.
     """
     try:
         return model.model_validate_json(read_bytes(path, limit))
@@ -464,7 +454,7 @@ def read_record(path: Path, model: type[Record], *, hint: str, limit: int) -> Re
 
 
 def unreadable(path: Path, error: Exception, hint: str) -> InputError:
-    """The error of a file whose content is not what it should be: the first of its problems."""
+    """Return the error of a file with unexpected content. It names the first problem."""
     if isinstance(error, InputError):
         return error
     return InputError(str(path), f"cannot be read ({one_line(error)})", hint=hint)
@@ -472,14 +462,16 @@ def unreadable(path: Path, error: Exception, hint: str) -> InputError:
 
 #: Endings of tables, in lower case; .gz may follow the ending of a text file.
 TABLES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".pq", ".xlsx")
-#: That of a file of arrays of joints, which the table task also reads.
+#: The ending of a file of arrays of joints, which the table task also reads.
 JOINTS = ".npz"
 
 #: Endings of files of features, of embeddings, of galleries, and of graphs.
 FEATURES, EMBEDDINGS, GALLERIES = (".npz", ".npy", ".parquet"), (".parquet", ".npz"), (".html",)
-GRAPHS, PREDICTIONS = (".onnx", ".pt2"), (".csv", ".parquet")
+#: Endings of files of vectors that are read; `contml features` writes `FEATURES`.
+VECTORS = (*FEATURES, ".safetensors")
+GRAPHS, PREDICTIONS = (".onnx",), (".csv", ".parquet")
 
-#: What to do with files of other forms.
+#: Hints for files of other formats.
 _OTHERS = {
     **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
     **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
@@ -490,7 +482,7 @@ _OTHERS = {
 
 
 def check_suffix(path: Path, endings: Collection[str]) -> str:
-    """Checks how the name of a file ends, in upper or lower case, and returns the ending in lower case.
+    """Check the ending of a file name, in upper or lower case, and return the ending in lower case.
 
     Raises:
         InputError: it has another ending.
@@ -505,12 +497,12 @@ def check_suffix(path: Path, endings: Collection[str]) -> str:
 
 
 def table_suffix(path: Path) -> str:
-    """Returns the ending of a file in lower case, before .gz."""
+    """Return the ending of a file in lower case, before .gz."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def check_table_suffix(path: Path, *more: str) -> None:
-    """Checks that a file ends like a table, or as in `more`, which are of data and may also be a folder.
+    """Check that a file has the ending of a table, or an ending in `more`. With `more`, the data may also be a folder.
 
     Raises:
         InputError: it has another ending.

@@ -1,4 +1,4 @@
-"""Hashes of contents, the same on every device and run: the keys of caches."""
+"""Hashes of contents, the same on every device and run. They are the keys of caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from contml._support.errors import InputError
 
 
 def fingerprint(*parts: object) -> str:
-    """A hash of numbers, strings, tensors, arrays, classes and containers of them, the same on every device and run.
+    """Return a hash of numbers, strings, tensors, arrays, classes and containers of them.
+
+    The hash is the same on every device and run.
 
     Raises:
         InputError: a part is something else.

@@ -13,7 +13,7 @@ from contml._support.errors import InputError
 
 
 def as_class_ids(name: str, values: Numbers) -> Tensor:
-    """Class ids `[N]` in int64 on the CPU, from whole numbers of any type.
+    """Convert class ids `[N]` from whole numbers of any type to int64 on the CPU.
 
     Raises:
         InputError: they have another shape, are not whole numbers, or one is below 0.
@@ -28,19 +28,21 @@ def as_class_ids(name: str, values: Numbers) -> Tensor:
 
 
 def as_group_ids(name: str, values: Numbers | Sequence[str]) -> Tensor:
-    """The groups `[N]` as `as_class_ids`; names of groups are numbered.
+    """Convert groups `[N]` as `as_class_ids` does. Names of groups are numbered.
 
     Raises:
-        InputError: as of `as_class_ids`.
+        InputError: as in `as_class_ids`.
     """
     return as_ids_together({name: values})[0]
 
 
 def as_ids_together(columns: Mapping[str, Numbers | Sequence[str]]) -> list[Tensor]:
-    """The ids `[N]` of each column as of `as_class_ids`; names are numbered, the same name with the same number.
+    """Convert the ids `[N]` of each column as `as_class_ids` does.
+
+    Names are numbered, equal names with the same number.
 
     Raises:
-        InputError: as of `as_class_ids`.
+        InputError: as in `as_class_ids`.
     """
     arrays = [np.asarray(each) if isinstance(each, list | tuple | np.ndarray) else None for each in columns.values()]
     if not all(x is not None and x.dtype.kind in "UTO" and all(isinstance(each, str) for each in x) for x in arrays):

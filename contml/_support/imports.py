@@ -13,7 +13,7 @@ from typing import Any
 
 
 def import_by_name(name: str) -> Any:
-    """Returns the object named `module:Name` or `module:Name.attribute`; errors of the import are not caught."""
+    """Return the object named `module:Name` or `module:Name.attribute`. Errors of the import are not caught."""
     module, _, attributes = name.partition(":")
     target: Any = importlib.import_module(module)
     for attribute in attributes.split("."):
@@ -22,7 +22,7 @@ def import_by_name(name: str) -> Any:
 
 
 def names_in_stub(file: str) -> dict[str, list[str]]:
-    """Returns the names that the stub (`.pyi`) beside a module imports, by the module that defines them."""
+    """Return the names that the stub (`.pyi`) beside a module imports, by the module that defines them."""
     tree = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     return {str(node.module): [alias.name for alias in node.names] for node in imports}
@@ -31,7 +31,7 @@ def names_in_stub(file: str) -> dict[str, list[str]]:
 def lazy_names(
     package: str, modules: Mapping[str, Collection[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of a package whose names are imported on first use.
+    """Return `__getattr__` and `__dir__` of a package whose names are imported on first use.
 
     Args:
         package: the package's `__name__`.
@@ -69,11 +69,10 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         part = self._parts[name]
-        found: Callable[..., Any] = import_by_name(part) if isinstance(part, str) else part()
-        return found
+        return import_by_name(part) if isinstance(part, str) else part()
 
     def path(self, name: str) -> str | None:
-        """Returns the `module:Name` of a part, if it is known without an import."""
+        """Return the `module:Name` of a part, if it is known without an import."""
         part = self._parts.get(name)
         return part if isinstance(part, str) else None
 
@@ -88,7 +87,7 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
 
 def lazy_table(package: str, parts: Mapping[str, str]) -> LazyTable:
-    """Returns a table of parts that are imported when they are looked up.
+    """Return a table of parts that are imported when they are looked up.
 
     Args:
         package: the package that contains the modules.
@@ -102,7 +101,7 @@ _PACKAGES = ("contml", "torch", "torchvision", "timm", "pillow", "numpy")
 
 @cache
 def versions() -> dict[str, str]:
-    """Returns the version of each package that is installed."""
+    """Return the version of each package that is installed."""
     installed = {}
     for name in _PACKAGES:
         try:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Packed(Sequence[T]):
-    """Many items in arrays: a list of them would need an object for each. `packed[row]` is a new object."""
+    """Many items in arrays. A list would need an object for each item. `packed[row]` is a new object."""
 
     @overload
     def __getitem__(self, row: int) -> T: ...
@@ -26,24 +26,27 @@ class Packed(Sequence[T]):
 
     @abstractmethod
     def _item(self, row: int) -> T:
-        """The item of a row, which is not below 0."""
+        """Return the item of a row, which is not below 0."""
 
     @abstractmethod
     def taken(self, rows: Iterable[int]) -> Self:
-        """The items of some rows, in this order."""
+        """Return the items of some rows, in this order."""
 
     def numbered(self) -> tuple[Sequence[T], Integers]:
-        """The different items and the number of each row's `[N]`; here every row counts as different."""
+        """Return the different items and the number of each row's item `[N]`.
+
+        In this base class every row counts as different.
+        """
         return self, np.arange(len(self))
 
 
 def taken(items: Sequence[T], rows: Iterable[int]) -> Sequence[T]:
-    """The items of some rows, in this order."""
+    """Return the items of some rows, in this order."""
     if isinstance(items, Packed):
         return items.taken(rows)
     return [items[row] for row in row_numbers(rows).tolist()]
 
 
 def row_numbers(rows: Iterable[int]) -> Integers:
-    """The rows as an array `[R]`."""
+    """Return the rows as an array `[R]`."""
     return np.asarray(rows if isinstance(rows, Sized) else list(rows), np.int64)

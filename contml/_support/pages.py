@@ -1,4 +1,4 @@
-"""What the pages have in common: templates that escape, texts that may be given to others, content of files."""
+"""Helpers of all pages: templates that escape, texts that are safe to share, content of files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOLDERS = (
 
 
 def shareable(text: str) -> str:
-    """Text of a page, which may be given to others: absolute paths are cut to their last part.
+    """Cut absolute paths in a text to their last part, so that the page can be given to others.
 
     Paths in the current folder are written relative to it.
     """
@@ -44,7 +44,7 @@ def shareable(text: str) -> str:
 
 @functools.cache
 def page_template(file: Path) -> jinja2.Template:
-    """The template of a page. Everything is escaped: titles, file names and configs may hold HTML."""
+    """Return the template of a page. Everything is escaped: titles, file names and configs may hold HTML."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(file.parent)
@@ -55,26 +55,27 @@ def page_template(file: Path) -> jinja2.Template:
 
 
 def picture_bytes(picture: Image.Image, form: str, **options: Any) -> bytes:
-    """The picture as the bytes of a file, in a format such as "PNG"; options go to PIL's writer."""
+    """Return the picture as the bytes of a file, in a format such as "PNG". Options go to PIL's writer."""
     buffer = io.BytesIO()
     picture.save(buffer, form, **options)
     return buffer.getvalue()
 
 
 def page_text(text: str, *, lines: bool = False) -> str:
-    """Text from data on a page or in a picture: `plain_text` of what is `shareable`."""
+    """Prepare text from data for a page or a picture: make it `shareable`, then `plain_text`."""
     return plain_text(shareable(text), lines=lines)
 
 
 def unbroken(text: str) -> str:
-    """A sentence that is never broken after a number, or between x and a factor: its spaces there do not break."""
+    """Replace spaces after a number, and between x and a factor, by spaces at which a line does not break."""
     return re.sub(r"(?<=\d) (?=\S)|(?<=\bx) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def csv_bytes(rows: Iterable[Iterable[str | float | None]]) -> bytes:
-    """The content of a CSV file: the header, and rows of texts and numbers. Texts are as of `plain_text`.
+    """Return the content of a CSV file: the header, and rows of texts and numbers.
 
-    A text that a spreadsheet program would run as a formula has an apostrophe before it.
+    Texts are passed through `plain_text`. A text that a spreadsheet program would run as a formula gets an apostrophe
+    before it.
     """
     text = io.StringIO(newline="")
     csv.writer(text).writerows([_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)

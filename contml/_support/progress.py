@@ -21,14 +21,14 @@ _BAR_DELAY, _LINE_INTERVAL = 2.0, 20.0
 
 @cache
 def note(text: str) -> None:
-    """Prints a line on stderr, once, and in one of several training processes."""
+    """Print a line on stderr, once, and only in the first of several training processes."""
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"{plain_text(text)}\n")
 
 
 @contextmanager
 def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows how many of `total` items are finished: a bar or lines; nothing for a short task.
+    """Yield a function that shows how many of `total` items are finished: a bar or lines, or nothing for a short task.
 
     with progress_bar(len(space)) as progress: nearest(space, 30, progress=progress)
     """
@@ -65,7 +65,7 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
 
 
 class TrainingProgress(Progress):
-    """Shows loss, images per second and remaining time on stderr."""
+    """The display of loss, images per second and remaining time on stderr."""
 
     def __init__(self, epochs: int, steps: int, done: int, *, silent: bool = False) -> None:
         console = Console(file=sys.stderr, highlight=False)
@@ -93,7 +93,7 @@ class TrainingProgress(Progress):
         return self.images / max(time.monotonic() - self.start_time, 1e-9)
 
     def step(self, epoch: int, images: int, loss: float) -> None:
-        """Updates the progress after a step; the first epoch is 1."""
+        """Update the progress after a step. The first epoch is 1."""
         self.done += 1
         self.images += images
         self.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
@@ -104,6 +104,6 @@ class TrainingProgress(Progress):
             )
 
     def line(self, text: str) -> None:
-        """Prints a line above the bar."""
+        """Print a line above the bar."""
         if not self.silent:
             self.console.print(plain_text(text), soft_wrap=True, markup=False)

@@ -18,14 +18,14 @@ _REPEATED = 1.0
 class StopRequest:
     """The first signal that asks this process to stop.
 
-    A signal that is ignored when training starts stays ignored, such as SIGHUP under `nohup`, or SIGINT in a job that a
-    script started in the background.
+    A signal that is ignored when training starts stays ignored. Examples are SIGHUP under `nohup`, and SIGINT in a job
+    that a script started in the background.
 
     Args:
         on_request: called at the first signal.
 
     Attributes:
-        name: the name of the signal; empty before it.
+        name: the name of the signal. It is empty before the signal.
     """
 
     def __init__(self, on_request: Callable[[], object] = lambda: None) -> None:
@@ -59,6 +59,6 @@ class StopRequest:
 
 
 def ignore_in_worker(_: int) -> None:
-    """Ignore the signals in a worker process: its training process ends it, after the state is saved."""
+    """Ignore the signals in a worker process. Its training process ends it, after the state is saved."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

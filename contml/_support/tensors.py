@@ -1,4 +1,4 @@
-"""Tensors and JSON values in a safetensors file with checksums: a damaged file is refused. Reading runs no code."""
+"""Tensors and JSON values in a safetensors file with checksums. A damaged file is refused. Reading runs no code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METADATA, _CHECKSUMS = "contml", "crc32"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> None:
-    """Writes tensors and JSON values about them.
+    """Write tensors and JSON values about them.
 
     Raises:
         InputError: the file cannot be written.
@@ -49,7 +49,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> No
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Reads the tensors and the values that `save_tensors` wrote.
+    """Read the tensors and the values that `save_tensors` wrote.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -64,7 +64,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path | str) -> None:
-    """Checks weights that a file holds, which PyTorch would convert: floats stay floats, and all are finite.
+    """Check the weights in a file before PyTorch converts them: floats must stay floats, and all must be finite.
 
     Raises:
         InputError: a tensor is not of the kind of the one with its name in `expected`, or has a number that is not
@@ -80,7 +80,7 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor],
 
 
 def load_values(path: Path) -> dict[str, Any]:
-    """Reads the values alone; raises the errors of `load_tensors`."""
+    """Read only the values. The errors are the same as in `load_tensors`."""
     with _opened(path) as file:
         return _checked_values(file.metadata() or {})[0]
 
@@ -100,7 +100,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _checked_values(metadata: Mapping[str, str]) -> tuple[dict[str, Any], int]:
-    """The values, and the checksum of the tensors."""
+    """Return the values, and the checksum of the tensors."""
     values = json.loads(metadata.get(_METADATA, "{}"))
     checksums = values.pop(_CHECKSUMS, None) if isinstance(values, dict) else None
     if not isinstance(checksums, dict):
@@ -115,7 +115,7 @@ def _crc32_of_values(values: Mapping[str, Any]) -> int:
 
 
 def _crc32(tensors: Mapping[str, Tensor]) -> int:
-    """The checksum of names, types, shapes and contents."""
+    """Compute the checksum of names, types, shapes and contents."""
     checksum = 0
     for name in sorted(tensors):
         tensor = tensors[name]

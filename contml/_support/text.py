@@ -19,9 +19,9 @@ _MOST_PLACES = 6
 
 
 def number(value: float) -> str:
-    """Returns a number with three significant digits: `0.0381`, `12.4`, `1,234`; a dash for NaN and infinities.
+    """Format a number with three significant digits: `0.0381`, `12.4`, `1,234`. NaN and infinities are a dash.
 
-    Below 0.0001, and from 1e15 on, it has a power of ten: `3.81e-05`.
+    Below 0.0001, and from 1e15 on, the text has a power of ten: `3.81e-05`.
     """
     if not math.isfinite(value):
         return MISSING
@@ -33,14 +33,14 @@ def number(value: float) -> str:
 
 
 def score_text(value: float) -> str:
-    """Returns a score or an embedding distance as `number` does, but with four decimals below 0.0001: `0.0000`."""
+    """Format a score or an embedding distance as `number` does, but with four decimals below 0.0001: `0.0000`."""
     return number(value) if not abs(value) < 1e-4 or value == 0 else f"{value:.4f}".removeprefix("-")
 
 
 def value_text(value: float) -> str:
-    """Returns a number of the data: whole ones with all digits, `2012`, others with four significant digits or more.
+    """Format a number of the data. Whole numbers have all digits, `2012`. Others have at least four significant digits.
 
-    From 10,000 on, it has thousands separators; years have none.
+    From 10,000 on, the text has thousands separators. Years have none.
     """
     value = float(f"{value:.12g}")  # without the rounding of a change of units
     size = max(abs(value), abs(float(f"{value:.4g}")))  # 9999.6 is 10,000
@@ -50,10 +50,10 @@ def value_text(value: float) -> str:
 
 
 def interval_texts(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Returns a number and the ends of its interval, rounded to two significant digits of the distance to the nearer.
+    """Format a number and the ends of its interval.
 
-    `412345.678, 310000, 520000` is `410,000`, `310,000`, `520,000`. Numbers that have no such digit are written as
-    `value_text` does.
+    They are rounded to two significant digits of the distance to the nearer end. `412345.678, 310000, 520000` is
+    `410,000`, `310,000`, `520,000`. Numbers that have no such digit are written as `value_text` does.
     """
     numbers = value, low, high
     margin = min(value - low, high - value)
@@ -71,17 +71,18 @@ def interval_texts(value: float, low: float, high: float) -> tuple[str, str, str
 
 
 def percent(fraction: float) -> str:
-    """Returns a fraction as a whole percentage: `73 %`; a dash for NaN and infinities."""
+    """Format a fraction as a whole percentage: `73 %`. NaN and infinities are a dash."""
     return f"{100 * fraction + 0.0:.0f} %".replace("-0 %", "0 %") if math.isfinite(fraction) else MISSING
 
 
 def plain_text(text: str, *, lines: bool = False) -> str:
-    """Text from data as a terminal, a page or a table may show it: the only way to print such text.
+    """Escape text from data, so that a terminal, a page or a table can show it. All such text is printed this way.
 
-    Escaped are control characters, which a terminal obeys, marks that reverse the direction of the text after them,
-    line breaks, and lone surrogates, which UTF-8 cannot hold. The joiners that some scripts and emoji need are kept.
+    The function escapes control characters, which a terminal obeys, and line breaks. It escapes marks that reverse the
+    direction of the text after them, and lone surrogates, which UTF-8 cannot hold. It keeps the joiners that some
+    scripts and emoji need.
 
-    `lines`: line breaks and tabs are kept.
+    With `lines`, line breaks and tabs are kept.
     """
     if text.isprintable():
         return text
@@ -95,14 +96,14 @@ def plain_text(text: str, *, lines: bool = False) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration in the unit that suits it: `40 s`, `2.5 min`, `1.5 h`."""
+    """Format a duration in the unit that suits it: `40 s`, `2.5 min`, `1.5 h`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 99.95 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def options_of(part: object) -> str:
-    """Returns the constructor arguments that the object keeps as attributes: `margin=0.1, distance='cosine'`."""
+    """Return the constructor arguments that the object keeps as attributes: `margin=0.1, distance='cosine'`."""
     attributes = vars(part)
     names = inspect.signature(type(part)).parameters
     option_names = (name for name in names if isinstance(attributes.get(name), bool | int | float | str))
@@ -110,7 +111,7 @@ def options_of(part: object) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as flat keys: `{"loss.margin": 0.1}`."""
+    """Return nested sections as flat keys: `{"loss.margin": 0.1}`."""
     flattened: dict[str, Any] = {}
     for key, value in values.items():
         nested = isinstance(value, Mapping) and value

@@ -1,7 +1,7 @@
-"""Checks of numbers, words and row numbers: each raises an `InputError` that names the argument and the value.
+"""Checks of numbers, words and row numbers. Each raises an `InputError` that names the argument and the value.
 
-A range is a part of an annotation, as `PositiveInt` has one; the words of an argument are its `Literal`. `check_ranges`
-refuses other values where the function is called; a config is compared with them when it is read. This module does not
+A range is a part of an annotation, as in `PositiveInt`. The words of an argument are its `Literal`. `check_ranges`
+refuses other values where the function is called. A config is compared with them when it is read. This module does not
 import torch.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What row numbers must be.
+#: The allowed row numbers, for errors.
 _ROWS = "row numbers [R], or a mask with one boolean per item"
 
 
@@ -59,7 +59,7 @@ class Range:
         return text or "a finite number"
 
     def check(self, name: str, value: object, words: Collection[str] = ()) -> None:
-        """Checks that the value of an argument is one of these numbers or words."""
+        """Check that the value of an argument is one of these numbers or words."""
         if value in words:
             return
         right_type = is_whole(value) if self.whole else is_finite(value)
@@ -71,13 +71,18 @@ class Range:
 
 PositiveInt: TypeAlias = Annotated[int, Range(least=1, whole=True)]
 NonNegativeInt: TypeAlias = Annotated[int, Range(least=0, whole=True)]
+#: Items of a split: a query, and two others to rank; or a triplet.
+SplitSize: TypeAlias = Annotated[int, Range(least=3, whole=True)]
 PositiveFloat: TypeAlias = Annotated[float, Range(above=0)]
 NonNegativeFloat: TypeAlias = Annotated[float, Range(least=0)]
 FiniteFloat: TypeAlias = Annotated[float, Range()]
 
 
 def range_of(annotation: Any) -> Range | None:
-    """Returns the range of an annotation such as `PositiveInt` or `PositiveInt | None`; None if it has none."""
+    """Return the range of an annotation such as `PositiveInt` or `PositiveInt | None`.
+
+    Return None if it has no range.
+    """
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(range_of, get_args(annotation))), None)
     notes = annotation.__metadata__ if get_origin(annotation) is Annotated else ()
@@ -85,7 +90,7 @@ def range_of(annotation: Any) -> Range | None:
 
 
 def check_range(annotation: Any, name: str, value: object) -> None:
-    """Checks a value against the range and the words of an annotation; None and bool are allowed if it has them."""
+    """Check a value against the range and the words of an annotation. None and bool are allowed if it has them."""
     parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     if (value is None and type(None) in parts) or (isinstance(value, bool) and bool in parts):
         return
@@ -98,7 +103,7 @@ def check_range(annotation: Any, name: str, value: object) -> None:
 
 
 def is_choice(annotation: Any) -> bool:
-    """Whether an argument is one of some words, or None."""
+    """Return True if an annotation allows only some words, or None."""
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [part for part in get_args(annotation) if part is not type(None)]
         return len(parts) == 1 and is_choice(parts[0])
@@ -106,7 +111,10 @@ def is_choice(annotation: Any) -> bool:
 
 
 def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
-    """Checks the arguments of a function whose annotations have a range or words, at each call."""
+    """Decorate a function so that it checks its arguments at each call.
+
+    It checks the arguments whose annotations have a range or words.
+    """
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -122,7 +130,7 @@ def check_ranges(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Checks arguments against the ranges and words in the annotations of a function or class."""
+    """Check arguments against the ranges and words in the annotations of a function or class."""
     for name, annotation in _annotations(function).items():
         if name in arguments:
             check_range(annotation, name, arguments[name])
@@ -130,32 +138,32 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations that have a range or words, by the name of the argument."""
+    """Return the annotations that have a range or words, by the name of the argument."""
     annotations = {name: p.annotation for name, p in inspect.signature(function, eval_str=True).parameters.items()}
     return {name: each for name, each in annotations.items() if range_of(each) is not None or is_choice(each)}
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number of an integer type."""
+    """Return True if a value is a whole number of an integer type."""
     return isinstance(value, Integral)
 
 
 def check_whole(least: int, **numbers: object) -> None:
-    """Checks that each number is a whole number of at least `least`."""
+    """Check that each number is a whole number of at least `least`."""
     for name, value in numbers.items():
         Range(least, whole=True).check(name, value)
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a real number other than NaN and infinity."""
+    """Return True if a value is a real number other than NaN and infinity."""
     return isinstance(value, Real) and math.isfinite(value)
 
 
 def as_rows(rows: Rows, length: int, device: torch.device | str = "cpu") -> Tensor:
-    """Returns row numbers `[R]` in int64 on `device`, checked against the length of the indexed data.
+    """Return row numbers `[R]` in int64 on `device`, checked against the length of the indexed data.
 
-    A mask, bool `[length]`, stands for the rows where it is True. Rows below 0 are not counted from the end: -1 is what
-    searches return for no row.
+    A mask, bool `[length]`, means the rows where it is True. Negative rows are refused and not counted from the end: -1
+    is the result of a search that found no row.
 
     Raises:
         InputError: a row is not an integer in [0, length), or a mask has another length.

@@ -1,1 +1,1 @@
-"""What the commands do that need several trainings: sweep, benchmark, compare, audit."""
+"""The code of commands: one experiment, several trainings, reports, pages and audits."""

@@ -4,17 +4,12 @@ from contml.captioning.decoders import (
     AttentionDecoder as AttentionDecoder,
     Decoder as Decoder,
     LSTMDecoder as LSTMDecoder,
-    attention_of as attention_of,
 )
 from contml.captioning.decoding import beam_search as beam_search, greedy as greedy, sample as sample
 from contml.captioning.scores import (
     CaptionScores as CaptionScores,
     CiderDReward as CiderDReward,
-    bleu as bleu,
-    cider as cider,
-    cider_d as cider_d,
     meteor as meteor,
-    rouge_l as rouge_l,
     score_captions as score_captions,
     spice as spice,
 )

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from contml._support.errors import InputError
 from contml._support.validation import PositiveInt, check_ranges
-from contml.captioning.decoders import AttentionDecoder, Decoder, attention_of
+from contml.captioning.decoders import Decoder
 from contml.captioning.decoding import beam_search, greedy, sample
 from contml.captioning.vocabulary import Vocabulary
 from contml.models.embedding import EmbeddingModel
@@ -21,14 +21,20 @@ from contml.models.weights import read
 
 
 class DecoderFactory(NamedTuple):
-    """Makes a decoder of `feature_dim` and `vocabulary_size`; `needs_maps` as its class says."""
+    """A function that makes a decoder from `feature_dim` and `vocabulary_size`.
+
+    `needs_maps` is as in the class of the decoder.
+    """
 
     needs_maps: bool
     build: Callable[..., Decoder]
 
     @classmethod
     def of(cls, constructor: Callable[..., Decoder], build: Callable[..., Decoder]) -> Self:
-        """The factory of a decoder by its class, or by a function, whose decoder takes vectors; `build` calls it."""
+        """Return a factory that calls `build` to make a decoder.
+
+        `constructor` is the class of the decoder, or a function. The decoder of a function takes vectors, not maps.
+        """
         needs_maps = isinstance(constructor, type) and issubclass(constructor, Decoder) and constructor.needs_maps
         return cls(needs_maps, build)
 
@@ -36,15 +42,15 @@ class DecoderFactory(NamedTuple):
 class Captioner(nn.Module):
     """Images `[B, 3, H, W]` to captions: a visual network, and a decoder on its features.
 
-        what the decoder gets = (features - feature_mean) / feature_deviation
+        input of the decoder = (features - feature_mean) / feature_deviation
 
-    Both are of training images if the network is frozen (`standardize`), or come from a captioner that is loaded; else
-    0 and 1. `feature_mean` is the mean of each feature, `feature_deviation` the root of the mean squared deviation over
-    all features.
+    `feature_mean` is the mean of each feature. `feature_deviation` is the root of the mean squared deviation over all
+    features. If the network is frozen, both are computed from training images (`standardize`). A loaded captioner
+    brings its own. Otherwise they are 0 and 1.
 
     Args:
-        threshold: the vocabulary is the words that occur at least so often in the training captions.
-        layer: what the decoder gets: the "features" of the backbone, or the "embedding". A decoder that attends to
+        threshold: the vocabulary is the words that occur at least this often in the training captions.
+        layer: the input of the decoder: the "features" of the backbone, or the "embedding". A decoder that attends to
             places always gets the last feature maps of the backbone.
         frozen: the visual network keeps its weights while the decoder is trained.
         length: largest number of words of a caption.
@@ -88,7 +94,7 @@ class Captioner(nn.Module):
         self.register_buffer("words", self.vocabulary.to_tensor())
         self.register_buffer("feature_mean", torch.zeros(feature_dim))
         self.register_buffer("feature_deviation", torch.ones(()))
-        #: Whether the decoder is trained, on features like these.
+        #: True if the decoder is trained, on features like these.
         self.is_loaded = weights != "none"
         if weights != "none":
             self._load(Path(weights).expanduser())
@@ -116,7 +122,7 @@ class Captioner(nn.Module):
             raise InputError(f"weights {file}", got, f"must have the same {expected:,} words as this run", hint)
 
     def visual(self, images: Tensor) -> Tensor:
-        """Returns what the decoder gets of images: features `[B, C]`, or maps `[B, P, C]`."""
+        """Return the input of the decoder for images: features `[B, C]`, or maps `[B, P, C]`."""
         if self.frozen:
             self.network.eval()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
@@ -129,7 +135,10 @@ class Captioner(nn.Module):
         return features if self.layer == "features" else self.network.embed(features)
 
     def feature_moments(self, images: Tensor) -> Tensor:
-        """Returns what `standardize` needs of images: the means of their features over places, and a variance."""
+        """Return the input of `standardize` for images, `[B, C + 1]`.
+
+        The columns are the means of the features over places, and a variance.
+        """
         features = self._features(images).float()
         places = features if features.ndim == 3 else features[:, None]  # [B,P,C]
         means = places.mean(1)
@@ -138,7 +147,7 @@ class Captioner(nn.Module):
 
     @torch.no_grad()
     def standardize(self, moments: Tensor) -> None:
-        """Sets mean and deviation of the features from the `feature_moments` `[N, C + 1]` of training images."""
+        """Set mean and deviation of the features from the `feature_moments` `[N, C + 1]` of training images."""
         means, variances = moments[:, :-1].double(), moments[:, -1].double()
         mean = means.mean(0)
         deviation = ((means - mean).square().mean() + variances.mean()).sqrt()
@@ -150,22 +159,20 @@ class Captioner(nn.Module):
         images: Tensor,
         tokens: PackedSequence | None = None,
         samples: int = 1,
-        sampling: float = 0.0,
         *,
         most_probable: bool = False,
         embed: bool = False,
     ) -> Any:
-        """Returns the logits of captions, or captions that are drawn, or embeddings.
+        """Return the logits of captions, or captions that are drawn, or embeddings.
 
         Args:
             images: `[B, 3, H, W]`.
-            tokens: M tokens of captions that begin with BEGIN; each image has the same number of captions, in adjacent
-                rows: the logits `[M, V]` of the word after each are returned. None: captions are drawn without dropout,
-                and (tokens, log-probabilities) are returned, each `[B, samples, T]`, and None.
-            samples: how many captions are drawn for each image.
-            sampling: the probability that a word of the model itself replaces a word of `tokens` as input.
-            most_probable: in place of None, the caption of the most probable words `[B, T]` is returned.
-            embed: the embeddings `[B, d]` of the visual network are returned, with gradients also if it is frozen.
+            tokens: M tokens of captions that begin with BEGIN. Each image has the same number of captions, in adjacent
+                rows. The result is the logits `[M, V]` of the word after each token. None: captions are drawn without
+                dropout. The result is then (tokens, log-probabilities), each `[B, samples, T]`, and None.
+            samples: the number of captions that are drawn for each image.
+            most_probable: return the caption of the most probable words `[B, T]` in place of None.
+            embed: return the embeddings `[B, d]` of the visual network, with gradients also if it is frozen.
         """
         # All in one call, since data parallelism only handles forward.
         if embed:
@@ -177,21 +184,14 @@ class Captioner(nn.Module):
             best = greedy(self.decoder, features, self.length + 1) if most_probable else None
             self.decoder.train(was_training)
             return drawn.view(len(images), samples, -1), logs.view(len(images), samples, -1), best
-        return self.decoder(features, tokens, sampling).data
+        return self.decoder(features, tokens).data
 
     @torch.no_grad()
     def describe(self, images: Tensor, beam: int | None = None) -> Tensor:
-        """Returns the captions of images as tokens `[B, length + 1]`, by beam search; `beam` replaces the option."""
+        """Return the captions of images as tokens `[B, length + 1]`, by beam search. `beam` replaces the option."""
         tokens, _ = beam_search(self.decoder, self.visual(images), beam or self.beam, self.length + 1)
         return F.pad(tokens, (0, self.length + 1 - tokens.shape[1]), value=Vocabulary.PAD)
 
-    @torch.no_grad()
-    def attention(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """Returns where a decoder with attention looks before each word of captions `[B, T]`: `[B, T, P]`, P places."""
-        assert isinstance(self.decoder, AttentionDecoder)
-        inputs = F.pad(tokens[:, :-1], (1, 0), value=Vocabulary.BEGIN)
-        return attention_of(self.decoder, self.visual(images), inputs)
-
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Returns the parameters of the decoder, which may have their own learning rate."""
+        """Return the parameters of the decoder, which may have their own learning rate."""
         return self.decoder.parameters()

@@ -17,27 +17,25 @@ from contml.captioning.vocabulary import Vocabulary
 
 
 class DecoderState(NamedTuple):
-    """What a decoder keeps between two words of `N` captions of `B` images.
+    """The state of a decoder between two words of `N` captions of `B` images.
 
     Attributes:
         memory: hidden and cell states of the captions, each `[N, hidden]`.
         images: the row of the image of each caption `[N]`.
-        maps: what each word needs of the images, tensors `[B, ...]`; it may be empty.
-        attention: attention weights of the last step `[N, P]`; None without attention, and before the first step.
+        maps: the values of the images that each word needs, tensors `[B, ...]`; it may be empty.
     """
 
     memory: tuple[Tensor, ...]
     images: Tensor
     maps: tuple[Tensor, ...] = ()
-    attention: Tensor | None = None
 
     def select(self, captions: Tensor) -> Self:
-        """Returns the state of these captions `[M]`; a caption may occur several times."""
+        """Return the state of these captions `[M]`. A caption may occur several times."""
         memory = tuple(tensor.index_select(0, captions) for tensor in self.memory)
-        return self._replace(memory=memory, images=self.images.index_select(0, captions), attention=None)
+        return self._replace(memory=memory, images=self.images.index_select(0, captions))
 
     def repeat(self, count: int) -> Self:
-        """Returns the state of `count` captions per caption, in adjacent rows."""
+        """Return the state of `count` captions per caption, in adjacent rows."""
         rows = torch.arange(len(self.images), device=self.images.device)
         return self if count == 1 else self.select(rows.repeat_interleave(count))
 
@@ -52,7 +50,7 @@ class Decoder(nn.Module):
     A subclass implements `start` and `read`.
 
     Attributes:
-        needs_maps: whether features are maps `[B, P, C]` of P places, not vectors `[B, C]`.
+        needs_maps: True if features are maps `[B, P, C]` of P places, False if they are vectors `[B, C]`.
         vocabulary_size: number of ids, with the four special ones.
     """
 
@@ -77,11 +75,11 @@ class Decoder(nn.Module):
         nn.init.zeros_(self.classifier.bias)
 
     def start(self, features: Tensor) -> DecoderState:
-        """Returns the state of one caption per image, before BEGIN."""
+        """Return the state of one caption per image, before BEGIN."""
         raise NotImplementedError
 
     def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads `sizes[t]` words at step t, of the first captions of the state; the others have ended before.
+        """Read `sizes[t]` words at step t, of the first captions of the state. The other captions have ended before.
 
         Args:
             inputs: the embedded words of all steps `[M, words]`, step after step: the data of a `PackedSequence`.
@@ -94,30 +92,27 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def outputs(self, tokens: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Returns the same as `read`, for tokens `[M]`."""
+        """Return the result of `read` for tokens `[M]`."""
         return self.read(self.dropout(self.words(tokens)), sizes, state)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """Returns logits `[..., V]` of the next word from outputs `[..., hidden]`."""
-        logits: Tensor = self.classifier(self.dropout(outputs))
-        return logits
+        """Return logits `[..., V]` of the next word from outputs `[..., hidden]`."""
+        return self.classifier(self.dropout(outputs))
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Returns logits `[N, V]` of the word after tokens `[N]`, and the state after these.
+        """Return logits `[N, V]` of the word after tokens `[N]`, and the state after these tokens.
 
         If there are fewer tokens than captions, they are of the first captions.
         """
         outputs, state = self.outputs(tokens, torch.tensor([len(tokens)]), state)
         return self.logits(outputs), state
 
-    def forward(self, features: Tensor, tokens: PackedSequence, sampling: float = 0.0) -> PackedSequence:
-        """Returns logits of the word after each token.
+    def forward(self, features: Tensor, tokens: PackedSequence) -> PackedSequence:
+        """Return logits of the word after each token.
 
         Args:
             features: `[B, C]`, or maps `[B, P, C]`.
-            tokens: N captions, of which the first token is BEGIN; each image has N / B captions, in adjacent rows.
-            sampling: the probability with which an input after the first is not the token, but drawn from the
-                model's distribution of that word (scheduled sampling, Bengio et al., NeurIPS 2015).
+            tokens: N captions, each with BEGIN as its first token; each image has N / B captions, in adjacent rows.
 
         Returns:
             `tokens` with logits `[V]` in place of each.
@@ -126,17 +121,7 @@ class Decoder(nn.Module):
         state = self.start(features).repeat(int(sizes[0]) // len(features))
         if order is not None:
             state = state.select(order)  # long captions first
-        if sampling == 0:
-            return tokens._replace(data=self.logits(self.outputs(data, sizes, state)[0]))
-        inputs, *targets = torch.split(data, sizes.tolist())
-        all_logits = []
-        for target in [*targets, None]:
-            logits, state = self.step(inputs, state)
-            all_logits.append(logits)
-            if target is not None:
-                replaced = torch.rand(len(target), device=target.device) < sampling
-                inputs = torch.where(replaced, draw(generated(logits.detach()[: len(target)]).exp()), target)
-        return tokens._replace(data=torch.cat(all_logits))
+        return tokens._replace(data=self.logits(self.outputs(data, sizes, state)[0]))
 
 
 class LSTMDecoder(Decoder):
@@ -171,13 +156,13 @@ class LSTMDecoder(Decoder):
         self.lstm = nn.LSTM(words, hidden, batch_first=True)
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode; the LSTM stays in it, since cuDNN refuses gradients of one in evaluation mode."""
+        """Set training mode. The LSTM stays in training mode, since cuDNN refuses gradients in evaluation mode."""
         super().train(mode)
         self.lstm.train()  # it has no dropout, and is the same in both modes
         return self
 
     def start(self, features: Tensor) -> DecoderState:
-        """Returns the state after the image."""
+        """Return the state after the image."""
         zeros = self.image.weight.new_zeros(len(features), self.hidden)
         images = torch.arange(len(features), device=zeros.device)
         maps = () if self.output is None else (self.output(features),)
@@ -185,7 +170,7 @@ class LSTMDecoder(Decoder):
         return self._read(inputs, sizes, DecoderState((zeros, zeros), images, maps))[1]
 
     def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads `sizes[t]` words at step t: see `Decoder.read`."""
+        """Read `sizes[t]` words at step t, as in `Decoder.read`."""
         outputs, next_state = self._read(inputs, sizes, state)
         for image_outputs in state.maps:
             images = torch.cat([state.images[:size] for size in sizes.tolist()])
@@ -205,7 +190,7 @@ class LSTMDecoder(Decoder):
 
 
 class AttentionDecoder(Decoder):
-    """Top-down attention: one LSTM says where to look, another says the next word.
+    """Top-down attention: one LSTM finds the places to look at, another writes the next word.
 
     Anderson et al., "Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering" (CVPR 2018),
     over the places of a feature map v_1, ..., v_P instead of detected regions:
@@ -247,15 +232,15 @@ class AttentionDecoder(Decoder):
         self.language_lstm = nn.LSTMCell(2 * hidden, hidden)
 
     def start(self, features: Tensor) -> DecoderState:
-        """Returns the state before the first word: LSTM states of 0, and the maps."""
+        """Return the state before the first word: LSTM states of 0, and the maps."""
         zeros = self.score.weight.new_zeros(len(features), self.hidden)
         images = torch.arange(len(features), device=zeros.device)
         places = self.places(features)  # [B,P,hidden]
         return DecoderState((zeros,) * 4, images, (places, self.keys(places), places.mean(1)))
 
     def read(self, inputs: Tensor, sizes: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Reads `sizes[t]` words at step t: see `Decoder.read`."""
-        (h1, c1, h2, c2), images, (places, keys, mean), weights = state
+        """Read `sizes[t]` words at step t, as in `Decoder.read`."""
+        (h1, c1, h2, c2), images, (places, keys, mean) = state
         outputs = []
         for word in torch.split(inputs, sizes.tolist()):
             h1, c1, h2, c2, images = (tensor[: len(word)] for tensor in (h1, c1, h2, c2, images))
@@ -266,34 +251,26 @@ class AttentionDecoder(Decoder):
             context = (weights.to(places.dtype)[:, None] @ places.index_select(0, images))[:, 0]
             h2, c2 = self.language_lstm(torch.cat([context, h1], 1), (h2, c2))
             outputs.append(h2 + context if self.deep_output else h2)
-        return torch.cat(outputs), DecoderState((h1, c1, h2, c2), images, state.maps, weights)
-
-
-def attention_of(decoder: AttentionDecoder, features: Tensor, tokens: Tensor) -> Tensor:
-    """Returns attention weights `[N, T, P]` for the word after each of tokens `[N, T]`, of which the first is BEGIN."""
-    state = decoder.start(features).repeat(len(tokens) // max(len(features), 1))
-    weights = []
-    for inputs in tokens.unbind(1):
-        state = decoder.step(inputs, state)[1]
-        assert state.attention is not None
-        weights.append(state.attention)
-    return torch.stack(weights, 1)
+        return torch.cat(outputs), DecoderState((h1, c1, h2, c2), images, state.maps)
 
 
 def generated(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """Returns log-probabilities `[N, V]` of the words to generate, at least float32: never PAD, BEGIN or UNKNOWN."""
+    """Return log-probabilities `[N, V]` of the words to generate, at least float32.
+
+    PAD, BEGIN and UNKNOWN have -inf.
+    """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
     logits[:, [Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.UNKNOWN]] = -torch.inf
     return logits.log_softmax(1)
 
 
 def draw(probabilities: Tensor) -> Tensor:
-    """Returns one column number per row `[N]`, drawn with these probabilities `[N, V]` from the global generator."""
+    """Return one column number per row `[N]`, drawn with these probabilities `[N, V]` from the global generator."""
     # The inverse of the cumulative distribution: torch.multinomial draws V numbers per row, and takes 20 times longer.
     sums = probabilities.cumsum(1, dtype=torch.float64)
     threshold = torch.rand(len(sums), 1, dtype=sums.dtype, device=sums.device) * sums[:, -1:]
     columns = torch.searchsorted(sums, threshold, right=True)[:, 0]
-    return columns.clamp(max=sums.shape[1] - 1)  # of NaN, any column: the log-probability is NaN too
+    return columns.clamp(max=sums.shape[1] - 1)  # NaN may give any column: the log-probability is NaN too
 
 
 #: Decoders by name.

@@ -1,8 +1,8 @@
 """The search for captions: greedy, sampled, and beam search, for all images of a batch at once.
 
-Captions are tokens `[N, T]`: words, END, then PAD; T is at most `length`, and a caption without END was cut off there.
-PAD, BEGIN and UNKNOWN are never written as words; an empty caption is END alone. Captions that have ended leave the
-batch. Call `decoder.eval()` for captions without dropout.
+Captions are tokens `[N, T]`: words, END, then PAD. T is at most `length`. A caption without END was cut off at
+`length`. PAD, BEGIN and UNKNOWN are never written as words. An empty caption is only END. Captions that have ended
+leave the batch. Call `decoder.eval()` for captions without dropout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAD, BEGIN, END = Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.END
 
 @torch.no_grad()
 def greedy(decoder: Decoder, features: Tensor, length: int) -> Tensor:
-    """Returns captions `[B, T]` of images `[B, ...]`: always the most probable next word."""
+    """Write captions `[B, T]` of images `[B, ...]` with always the most probable next word."""
     return _write(decoder, features, 1, length, 1.0, lambda scores: scores.argmax(1))[0]
 
 
@@ -29,7 +29,7 @@ def greedy(decoder: Decoder, features: Tensor, length: int) -> Tensor:
 def sample(
     decoder: Decoder, features: Tensor, samples: PositiveInt, length: int, temperature: PositiveFloat = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Draws captions from the model's distribution, with PyTorch's global generator.
+    """Draw captions from the model's distribution, with PyTorch's global generator.
 
     Args:
         decoder: the network.
@@ -53,7 +53,7 @@ def _write(
     temperature: float,
     choose: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Writes `captions` captions per image; `choose` chooses words `[N]` by their log-probabilities `[N, V]`."""
+    """Write `captions` captions per image. `choose` chooses words `[N]` by their log-probabilities `[N, V]`."""
     check_whole(1, length=length)
     state = decoder.start(features).repeat(captions)
     rows = torch.arange(len(features) * captions, device=features.device)  # the captions that are being written
@@ -76,7 +76,7 @@ def _write(
 
 @torch.no_grad()
 def beam_search(decoder: Decoder, features: Tensor, width: int, length: int) -> tuple[Tensor, Tensor]:
-    """Searches for the most probable captions: after each word, the `width` best beginnings per image are kept.
+    """Search for the most probable captions: after each word, the `width` best beginnings per image are kept.
 
     A caption that has ended competes with longer ones by its log-probability, without normalization by length.
 
@@ -94,7 +94,7 @@ def beam_search(decoder: Decoder, features: Tensor, width: int, length: int) -> 
         scores, words = generated(logits).topk(min(width, logits.shape[1]), 1)
         num_captions, num_words = ended.shape[1], words.shape[1]
         scores = scores.view(-1, num_captions, num_words).masked_fill(ended[..., None], -torch.inf)
-        scores[..., 0].masked_fill_(ended, 0)  # a caption that has ended goes on with PAD alone
+        scores[..., 0].masked_fill_(ended, 0)  # a caption that has ended continues only with PAD
         words = words.view(-1, num_captions, num_words).masked_fill(ended[..., None], PAD)
         sums, flat_index = (sums[..., None] + scores).flatten(1).topk(min(width, num_captions * num_words), 1)
         parents = flat_index // num_words

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
+from contml.captioning.scores import score_captions
 from contml.data.split import Split
 from contml.evaluation.evaluators import Device, Evaluator
 from contml.evaluation.metrics import METRICS_AT_K
@@ -26,8 +27,8 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 class Captions:
     """The captions that a model wrote for the images of a split.
 
-    queries `[Q]` are the rows of the images that could be read, texts their captions; `scores` are the metrics of each
-    image by name, each float64 `[Q]`; `values` `[Q]` is the main one, CIDEr-D.
+    queries `[Q]` are the rows of the images that could be read, texts their captions. `scores` are the metrics of each
+    image by name, each float64 `[Q]`. `values` `[Q]` is the main one, CIDEr-D.
     """
 
     items: ClassVar[None] = None  # images are independent
@@ -41,7 +42,10 @@ class Captions:
         return torch.from_numpy(self.scores["cider_d"])
 
     def shown(self, count: int = 8) -> list[int]:
-        """Positions of images at equal quantiles of CIDEr-D, best first: they are not selected to look good."""
+        """Return positions of images at equal quantiles of CIDEr-D, best first.
+
+        The quantiles decide, so the examples are not chosen to look good.
+        """
         order = np.argsort(-self.scores["cider_d"], kind="stable")
         count = min(count, len(order))
         return [int(order[int((rank + 0.5) / count * len(order))]) for rank in range(count)]
@@ -51,16 +55,15 @@ class CaptionEvaluator(Evaluator):
     """Describes the images of a split, and compares the captions with the references.
 
     Args:
-        decode: turns the tokens of a caption into its text.
+        decode: converts the tokens of a caption to its text.
     """
 
     def __init__(self, decode: Any) -> None:
         self.decode = decode
 
     def function(self, model: Any) -> Callable[[Tensor], Tensor]:
-        """The captions as tokens `[B, T]`."""
-        describe: Callable[[Tensor], Tensor] = model.describe
-        return describe
+        """Return the function that writes captions as tokens `[B, T]`."""
+        return model.describe
 
     def evaluate(
         self,
@@ -69,7 +72,7 @@ class CaptionEvaluator(Evaluator):
         split: Split,
         device: Device = "cpu",  # noqa: ARG002
     ) -> tuple[Evaluation, Captions]:
-        """The scores of the captions of a split."""
+        """Return the scores of the captions of a split."""
         rows = torch.arange(len(split))
         rows = rows[~torch.isin(rows, missing)]
         return evaluate_captions([self.decode(outputs[row]) for row in rows.tolist()], split, rows)
@@ -78,19 +81,18 @@ class CaptionEvaluator(Evaluator):
 def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple[Evaluation, Captions]:
     """Compare captions with the references of a split.
 
-    Two baselines are scored beside them: a reference of another image, and a person, which is one reference of the
-    image compared with its others; both are drawn with a fixed seed. Images with one reference have no such person.
+    Two baselines are scored beside them. One is a reference of another image. The other is a person: one reference of
+    the image, compared with its others. Both are drawn with a fixed seed. Images with one reference have no such
+    person.
 
     Args:
         texts: the caption of each row.
-        split: has the references.
+        split: the split with the references.
         rows: the rows `[Q]`.
 
     Raises:
         InputError: the split has no captions.
     """
-    from contml.captioning.scores import score_captions  # here: it compiles code
-
     captions = split.labels.captions
     if captions is None:
         raise InputError("task", "its data have no captions", hint="choose a task of captions")

@@ -6,33 +6,35 @@
     CIDEr-D = 10 mean_n mean_r e^(-(l_c - l_r)^2 / (2 6^2)) min(g_n(c), g_n(r)) . g_n(r) / (|g_n(c)| |g_n(r)|)
 
 Papineni et al. 2002; Lin 2004; Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation", 2015.
-BLEU, ROUGE-L and CIDEr-D are as in `pycocoevalcap` 1.2, whose `Cider` is CIDEr-D: of BLEU, r is the length of the
-reference that is closest in length; of ROUGE-L, b = 1.2, and P and R are each the largest over the references; of
+BLEU, ROUGE-L and CIDEr-D are as in `pycocoevalcap` 1.2, whose `Cider` is CIDEr-D. In BLEU, r is the length of the
+reference that is closest in length. In ROUGE-L, b = 1.2, and P and R are each the largest over the references. In
 CIDEr-D, the lengths l count bigrams. Words are not stemmed, in neither form of CIDEr. An n-gram that no reference has
-counts as if one image had it. Where every image has all n-grams, as in a corpus of one image, CIDEr and CIDEr-D are 0.
+counts as if one image had it. If every image has all n-grams, as in a corpus of one image, CIDEr and CIDEr-D are 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import operator
+import shutil
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, reduce
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from contml._support.errors import InputError
-from contml.captioning.tokenizer import tokenize_all
+from contml.captioning.tokenizer import tokenize
 
-if TYPE_CHECKING:
-    from contml.captioning._ngrams import Captions, Doubles, Longs
-
-import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from contml.captioning._ngrams import Doubles
+Doubles: TypeAlias = npt.NDArray[np.float64]
+Longs: TypeAlias = npt.NDArray[np.int64]
+#: The number of times that each n-gram of 1 to 4 words occurs in a caption.
+Ngrams: TypeAlias = "Counter[tuple[Any, ...]]"
 
 _BETA = 1.2  # of ROUGE-L
 
@@ -42,8 +44,8 @@ class CaptionScores:
     """The scores that need no Java.
 
     Args:
-        corpus: of all captions: `bleu_1` ... `bleu_4`, `rouge_l`, `cider`, `cider_d`.
-        per_image: the same of each image `[N]`. The score of the corpus is their mean, except of BLEU.
+        corpus: the scores of all captions: `bleu_1` ... `bleu_4`, `rouge_l`, `cider`, `cider_d`.
+        per_image: the scores of each image `[N]`. The score of the corpus is their mean, except for BLEU.
     """
 
     corpus: dict[str, float]
@@ -51,7 +53,7 @@ class CaptionScores:
 
 
 def score_captions(candidates: list[str], references: list[list[str]]) -> CaptionScores:
-    """Returns BLEU, ROUGE-L, CIDEr and CIDEr-D of captions; the text is tokenized once.
+    """Return BLEU, ROUGE-L, CIDEr and CIDEr-D of captions.
 
     Args:
         candidates: one caption per image, as raw text.
@@ -60,59 +62,41 @@ def score_captions(candidates: list[str], references: list[list[str]]) -> Captio
     Raises:
         InputError: the numbers of both differ or are 0, an image has no reference, or something is not a string.
     """
-    texts = Tokenized(candidates, references)
-    captions, packed = _numbered(texts)
-    bleus, bleu_per_image = _bleu(captions, packed)
-    ciders, ciders_d = _ReferenceVectors(packed).ciders(captions, np.arange(len(candidates)))
-    per_image = {f"bleu_{n + 1}": bleu_per_image[:, n] for n in range(4)}
-    per_image |= {"rouge_l": _rouge_l(texts), "cider": ciders, "cider_d": ciders_d}
-    corpus = {name: float(values.mean()) for name, values in per_image.items()}
-    return CaptionScores(corpus | {f"bleu_{n + 1}": float(bleus[n]) for n in range(4)}, per_image)
-
-
-def bleu(candidates: list[str], references: list[list[str]]) -> tuple[Doubles, Doubles]:
-    """Returns BLEU-1 to BLEU-4 of the corpus `[4]` and of each image `[N, 4]`; arguments as of `score_captions`."""
-    return _bleu(*_numbered(Tokenized(candidates, references)))
-
-
-def rouge_l(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Returns ROUGE-L of the corpus and of each image `[N]`; arguments as of `score_captions`."""
-    return _with_mean(_rouge_l(Tokenized(candidates, references)))
-
-
-def cider(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Returns CIDEr, between 0 and 1, of the corpus and of each image `[N]`; arguments as of `score_captions`."""
-    return _with_mean(_ciders(candidates, references)[0])
-
-
-def cider_d(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Returns CIDEr-D, between 0 and 10, of the corpus and of each image `[N]`; arguments as of `score_captions`."""
-    return _with_mean(_ciders(candidates, references)[1])
+    own_tokens, other_tokens = _tokenized(candidates, references)
+    own = [_words(tokens) for tokens in own_tokens]
+    others = [[_words(tokens) for tokens in image] for image in other_tokens]
+    corpus = _ReferenceCorpus(others)
+    counts = np.array([_bleu_counts(*each) for each in zip(own, others, strict=True)])  # [N,10]
+    ciders = np.array([corpus.ciders(words, image) for image, words in enumerate(own)])  # [N,2]
+    bleus = {f"bleu_{n + 1}": values for n, values in enumerate(_bleu(counts).T)}
+    rouge = np.array([_rouge_l(*each) for each in zip(own_tokens, other_tokens, strict=True)])
+    per_image = {**bleus, "rouge_l": rouge, "cider": ciders[:, 0], "cider_d": ciders[:, 1]}
+    means = {name: float(values.mean()) for name, values in per_image.items()}
+    of_corpus = {f"bleu_{n + 1}": float(value) for n, value in enumerate(_bleu(counts.sum(0)))}
+    return CaptionScores(means | of_corpus, per_image)
 
 
 class CiderDReward:
     """CIDEr-D of captions as word numbers, for self-critical training. Document frequencies are computed once.
 
-    It equals `cider_d` where the document frequencies are the same. A caption without words is worth 0.
+    It equals CIDEr-D of `score_captions` if the document frequencies are the same. A caption without words has 0.
 
     Args:
         references: the word numbers of each reference of each image. Document frequencies are over these images. A
             number for "end" at the end of references and captions rewards captions that end well.
 
     Raises:
-        InputError: there is no image, an image has no reference, or a word is not a number from 0 to 2^31 - 1.
+        InputError: there is no image, an image has no reference, or a word is not a whole number.
     """
 
     def __init__(self, references: Sequence[Sequence[Sequence[int]]]) -> None:
         _check_references(references)
         for image, captions in enumerate(references):
-            _check_numbers(f"references[{image}]", np.array([*chain.from_iterable(captions)] or [0]), (1 << 31) - 1)
-        stops = np.cumsum([len(caption) for captions in references for caption in captions])
-        words = np.array([*chain.from_iterable(chain.from_iterable(references))], np.int64)
-        self._vectors = _ReferenceVectors(_References(_packed(words, stops), np.cumsum([0, *map(len, references)])))
+            _check_numbers(f"references[{image}]", np.array([*chain.from_iterable(captions)] or [0]))
+        self._corpus = _ReferenceCorpus(references)
 
     def __call__(self, tokens: Longs, lengths: Longs, rows: Longs) -> Doubles:
-        """Returns CIDEr-D of captions `[N]`.
+        """Return CIDEr-D of captions `[N]`.
 
         Args:
             tokens: word numbers `[N, T]`; numbers after the end of a caption are not read.
@@ -120,7 +104,7 @@ class CiderDReward:
             rows: the image whose references count, for each caption `[N]`.
 
         Raises:
-            InputError: the shapes do not fit, these are no whole numbers, or a length or a row is out of range.
+            InputError: the shapes do not fit, a value is not a whole number, or a length or a row is out of range.
         """
         tokens, lengths, rows = np.asarray(tokens), np.asarray(lengths), np.asarray(rows)
         if tokens.ndim != 2 or not lengths.shape == rows.shape == tokens.shape[:1]:
@@ -128,119 +112,91 @@ class CiderDReward:
             raise InputError("tokens", got, "must be [N, T], with lengths [N] and rows [N]")
         _check_numbers("tokens", tokens)
         _check_numbers("lengths", lengths, tokens.shape[1])
-        _check_numbers("rows", rows, len(self._vectors.references.reference_starts) - 2)
-        starts = np.arange(len(tokens)) * tokens.shape[1]
-        words = np.ascontiguousarray(tokens, np.int64).ravel()
-        captions = words, starts, starts + lengths.astype(np.int64)
-        return self._vectors.ciders(captions, rows.astype(np.int64))[1]
+        _check_numbers("rows", rows, len(self._corpus.references) - 1)
+        captions = zip(tokens.tolist(), lengths.tolist(), rows.tolist(), strict=True)
+        return np.array([self._corpus.ciders(words[:length], row)[1] for words, length, row in captions], np.float64)
 
 
-class Tokenized:
-    """The tokens of captions and of their references; the captions of each are in one list, which is fast.
+class _ReferenceCorpus:
+    """References of images, with the inverse document frequencies of their n-grams.
 
     Args:
-        candidates: as of `score_captions`, and checked here.
-        references: as of `score_captions`, and checked here.
-
-    Raises:
-        InputError: as `score_captions`.
+        references: the words of each reference of each image.
     """
 
-    def __init__(self, candidates: list[str], references: list[list[str]]) -> None:
-        if len(candidates) != len(references):
-            got = f"{len(candidates)} captions, and references of {len(references)} images"
-            raise InputError("candidates", got, "must be one caption per image")
-        _check_references(references)
-        self.reference_starts = np.cumsum(
-            [0, *map(len, references)]
-        )  # the first reference of each image, and their number
-        flat_references = [*chain.from_iterable(references)]
-        checked: tuple[tuple[str, Sequence[Any]], ...] = (("candidates", candidates), ("references", flat_references))
-        for name, texts in checked:
-            for row, text in enumerate(texts):
-                if not isinstance(text, str):
-                    image = (
-                        row if texts is candidates else int(np.searchsorted(self.reference_starts, row, "right")) - 1
-                    )
-                    raise InputError(f"{name}[{image}]", f"{type(text).__name__} {text!r}", "must be strings")
-        self.candidate_tokens, self.candidate_stops = tokenize_all(candidates)
-        self.reference_tokens, self.reference_stops = tokenize_all(flat_references)
-
-    def images(self) -> Iterator[tuple[list[str], list[list[str]]]]:
-        """The tokens of each caption, and of the references of its image."""
-        captions = _parts(self.candidate_tokens, self.candidate_stops)
-        references = _parts(self.reference_tokens, self.reference_stops)
-        for caption, size in zip(captions, np.diff(self.reference_starts).tolist(), strict=True):
-            yield caption, [*islice(references, size)]
-
-
-def _parts(tokens: list[str], stops: list[int]) -> Iterator[list[str]]:
-    return (tokens[start:stop] for start, stop in pairwise([0, *stops]))
-
-
-class _References:
-    """References of images as word numbers."""
-
-    def __init__(self, captions: Captions, first: Longs) -> None:
-        self.captions, self.reference_starts = captions, first
-        self.images = np.repeat(np.arange(len(first) - 1), np.diff(first))
-
-
-class _ReferenceVectors:
-    """The tf-idf vectors of references: document frequencies and norms."""
-
-    def __init__(self, references: _References) -> None:
-        from contml.captioning import _ngrams  # here: it imports numba
-
+    def __init__(self, references: Sequence[Sequence[Sequence[Any]]]) -> None:
         self.references = references
-        table, images, ngrams = _ngrams.count_images(references.captions, references.images)
-        unseen = float(np.log(len(references.reference_starts) - 1))
-        idf = unseen - np.log(np.maximum(images, 1))
-        self._tree = table, idf, unseen
-        self._norms = _ngrams.norms(references.captions, ngrams, idf)
+        documents = Counter(ngram for image in references for ngram in set().union(*map(_ngrams, image)))
+        self._unseen = math.log(len(references))
+        self._idf = {ngram: self._unseen - math.log(count) for ngram, count in documents.items()}
+        self._of_image = lru_cache(1024)(self._references_of)  # the captions of a batch are of few images
 
-    def ciders(self, captions: Captions, rows: Longs) -> tuple[Doubles, Doubles]:
-        """Returns CIDEr and CIDEr-D of captions of images `[N]`."""
-        from contml.captioning import _ngrams  # here: it imports numba
+    def ciders(self, words: Sequence[Any], image: int) -> tuple[float, float]:
+        """Return CIDEr and CIDEr-D of a caption of an image."""
+        own, references = _ngrams(words), self._of_image(image)
+        own_squares, cider, cider_d = self._squared_norms(own), 0.0, 0.0
+        for other, other_squares, length in references:
+            products, clipped = [0.0] * 4, [0.0] * 4
+            for ngram in own.keys() & other.keys():
+                n, product = len(ngram) - 1, other[ngram] * self._idf[ngram] ** 2
+                products[n] += own[ngram] * product
+                clipped[n] += min(own[ngram], other[ngram]) * product
+            # Lengths are numbers of bigrams, as in pycocoevalcap.
+            longer = max(len(words) - 1, 0) - max(length - 1, 0)
+            penalty = math.exp(-(longer**2) / (2 * 6.0**2))
+            for n, squares in enumerate(zip(own_squares, other_squares, strict=True)):
+                if (divisor := math.sqrt(math.prod(squares)) * 4 * len(references)) > 0:
+                    cider += products[n] / divisor
+                    cider_d += 10 * penalty * clipped[n] / divisor
+        return cider, cider_d
 
-        references = self.references
-        return _ngrams.ciders(captions, rows, references.captions, self._norms, references.reference_starts, self._tree)
+    def _references_of(self, image: int) -> list[tuple[Ngrams, list[float], int]]:
+        """Return the n-grams of each reference of an image, their squared norms, and the length in words."""
+        counts = [*map(_ngrams, self.references[image])]
+        return [
+            (each, self._squared_norms(each), len(words))
+            for each, words in zip(counts, self.references[image], strict=True)
+        ]
+
+    def _squared_norms(self, counts: Ngrams) -> list[float]:
+        """Return the squared norm of the tf-idf vector of a caption for n = 1 ... 4."""
+        squares = [0.0] * 4
+        for ngram, count in counts.items():
+            squares[len(ngram) - 1] += (count * self._idf.get(ngram, self._unseen)) ** 2
+        return squares
 
 
-def _bleu(captions: Captions, references: _References) -> tuple[Doubles, Doubles]:
-    from contml.captioning import _ngrams  # here: it imports numba
-
-    correct, closest = _ngrams.matches(captions, references.captions, references.reference_starts)
-    lengths = captions[2] - captions[1]
-    ngrams = np.maximum(lengths[:, None] - np.arange(4), 0)  # [N,4]
-    corpus = _bleu_of_counts(correct.sum(0), ngrams.sum(0), lengths.sum(), closest.sum())
-    return corpus, _bleu_of_counts(correct, ngrams, lengths, closest)
+def _ngrams(words: Sequence[Any]) -> Ngrams:
+    return Counter(chain.from_iterable(zip(*(words[at:] for at in range(n)), strict=False) for n in range(1, 5)))
 
 
-def _bleu_of_counts(correct: Longs, ngrams: Longs, length: Longs, closest: Longs) -> Doubles:
-    """Returns BLEU-1 to BLEU-4; the small numbers are as in pycocoevalcap, instead of divisions by 0."""
+def _bleu_counts(words: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
+    """Return the counts that BLEU sums up: for n = 1 ... 4, the n-grams in a reference and all n-grams; two lengths.
+
+    The first length is of the caption. The second is of the reference that is closest in length, the shorter of two.
+    """
+    common = _ngrams(words) & reduce(operator.or_, map(_ngrams, references))
+    correct = [sum(count for ngram, count in common.items() if len(ngram) == n) for n in range(1, 5)]
+    closest = min((abs(len(reference) - len(words)), len(reference)) for reference in references)[1]
+    return [*correct, *(max(len(words) - n, 0) for n in range(4)), len(words), closest]
+
+
+def _bleu(counts: Longs) -> Doubles:
+    """Return BLEU-1 to BLEU-4 `[..., 4]`. Small numbers prevent divisions by 0, as in pycocoevalcap."""
+    correct, ngrams, length, closest = counts[..., :4], counts[..., 4:8], counts[..., 8], counts[..., 9]
     shares = np.cumprod((correct + 1e-15) / (ngrams + 1e-9), axis=-1) ** (1 / np.arange(1, 5))
     ratio = (length + 1e-15) / (closest + 1e-9)
     return np.asarray(shares * np.exp(np.minimum(1 - 1 / ratio, 0))[..., None])
 
 
-def _rouge_l(texts: Tokenized) -> Doubles:
+def _rouge_l(tokens: list[str], references: list[list[str]]) -> float:
     from rapidfuzz.distance import LCSseq
 
-    scores = np.zeros(len(texts.candidate_stops))
-    for image, (caption, references) in enumerate(texts.images()):
-        caption = caption or [""]  # so that two captions without words are equal, as in pycocoevalcap
-        common = [(LCSseq.similarity(caption, reference or [""]), len(reference) or 1) for reference in references]
-        precision = max(length for length, _ in common) / len(caption)
-        recall = max(length / size for length, size in common)
-        if precision:
-            scores[image] = (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
-    return scores
-
-
-def _ciders(candidates: list[str], references: list[list[str]]) -> tuple[Doubles, Doubles]:
-    captions, packed = _numbered(Tokenized(candidates, references))
-    return _ReferenceVectors(packed).ciders(captions, np.arange(len(candidates)))
+    tokens = tokens or [""]  # so that two captions without words are equal, as in pycocoevalcap
+    common = [(LCSseq.similarity(tokens, reference or [""]), len(reference) or 1) for reference in references]
+    precision = max(length for length, _ in common) / len(tokens)
+    recall = max(length / size for length, size in common)
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision) if precision else 0.0
 
 
 def _check_references(references: Sequence[Sequence[Any]]) -> None:
@@ -260,44 +216,30 @@ def _check_numbers(name: str, numbers: np.ndarray[Any, Any], high: int | None = 
         raise InputError(name, f"{numbers.min()} to {numbers.max()}", f"must be 0 to {high}")
 
 
-def _numbered(texts: Tokenized) -> tuple[Captions, _References]:
-    """Returns words as numbers. As in pycocoevalcap, n-grams are of words between any spaces: "3 1/2" is two."""
-    rows = {
-        token: row for row, token in enumerate(dict.fromkeys(chain(texts.candidate_tokens, texts.reference_tokens)))
-    }
-    words_of = [token.split() for token in rows]
-    widths = np.array([len(words) for words in words_of], np.int64)
-    word_ids: dict[str, int] = {}
-    flat_words = np.array([word_ids.setdefault(word, len(word_ids)) for words in words_of for word in words], np.int64)
-    word_starts = np.cumsum(widths) - widths  # of each token, in flat_words
-
-    def packed(tokens: list[str], stops: list[int]) -> Captions:
-        token_rows = np.fromiter(map(rows.__getitem__, tokens), np.int64, len(tokens))
-        sizes = widths[token_rows]
-        ends = np.cumsum(np.concatenate(([0], sizes)))
-        positions = np.arange(ends[-1]) + np.repeat(word_starts[token_rows] - ends[:-1], sizes)
-        return _packed(flat_words[positions], ends[stops])
-
-    return packed(texts.candidate_tokens, texts.candidate_stops), _References(
-        packed(texts.reference_tokens, texts.reference_stops), texts.reference_starts
-    )
+def _tokenized(candidates: list[str], references: list[list[str]]) -> tuple[list[list[str]], list[list[list[str]]]]:
+    """Check captions and references, and return the tokens of each caption, and of the references of each image."""
+    if len(candidates) != len(references):
+        got = f"{len(candidates)} captions, and references of {len(references)} images"
+        raise InputError("candidates", got, "must be one caption per image")
+    _check_references(references)
+    for image, (own, others) in enumerate(zip(candidates, references, strict=True)):
+        for name, text in [("candidates", own), *(("references", other) for other in others)]:
+            if not isinstance(text, str):
+                raise InputError(f"{name}[{image}]", f"{type(text).__name__} {text!r}", "must be strings")
+    return [*map(tokenize, candidates)], [[tokenize(text) for text in image] for image in references]
 
 
-def _packed(words: Longs, stops: Longs) -> Captions:
-    """Returns captions as `_ngrams` takes them."""
-    return words, np.concatenate(([0], stops[:-1])), stops
+def _words(tokens: list[str]) -> list[str]:
+    """Return the words of tokens, split at spaces as in pycocoevalcap: "3 1/2" is two words."""
+    return " ".join(tokens).split()
 
 
-def _with_mean(values: Doubles) -> tuple[float, Doubles]:
-    return float(values.mean()), values
-
-
-#: What SPICE parses with; `pycocoevalcap` downloads it.
+#: The parser of SPICE; `pycocoevalcap` downloads it.
 _PARSER = "stanford-corenlp-3.6.0"
 
 
 def meteor(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Returns METEOR 1.5 of the corpus and of each image `[N]`; arguments as of `score_captions`.
+    """Compute METEOR 1.5 of the corpus and of each image `[N]`. Arguments are as in `score_captions`.
 
     Raises:
         InputError: Java or `pycocoevalcap` is missing, or the captions are wrong, as in `score_captions`.
@@ -316,7 +258,9 @@ def meteor(candidates: list[str], references: list[list[str]]) -> tuple[float, D
 
 
 def spice(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Returns SPICE of the corpus and of each image `[N]`; arguments as of `score_captions`. It never downloads.
+    """Compute SPICE of the corpus and of each image `[N]`. Arguments are as in `score_captions`.
+
+    Nothing is downloaded.
 
     Raises:
         InputError: Java, `pycocoevalcap` or its parser is missing, or the captions are wrong, as in `score_captions`.
@@ -334,18 +278,14 @@ def spice(candidates: list[str], references: list[list[str]]) -> tuple[float, Do
 
 
 def _texts(candidates: list[str], references: list[list[str]]) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Returns references and captions in the form that `pycocoevalcap` takes."""
-    reference_texts, candidate_texts = {}, {}
-    for image, (tokens, references_tokens) in enumerate(Tokenized(candidates, references).images()):
-        reference_texts[image], candidate_texts[image] = (
-            [" ".join(each) for each in references_tokens],
-            [" ".join(tokens)],
-        )
-    return reference_texts, candidate_texts
+    """Return references and captions in the form that `pycocoevalcap` takes."""
+    own, others = _tokenized(candidates, references)
+    reference_texts = {image: [" ".join(tokens) for tokens in each] for image, each in enumerate(others)}
+    return reference_texts, {image: [" ".join(tokens)] for image, tokens in enumerate(own)}
 
 
 def _package(score: str) -> Path:
-    """Returns the folder of `pycocoevalcap`, after checking that it and Java are there."""
+    """Return the folder of `pycocoevalcap`, after a check that the package and Java are installed."""
     try:
         import pycocoevalcap
     except ImportError:

@@ -6,8 +6,7 @@
                     b = mean r of the other captions drawn for the same image, or r of the greedy caption
 
 Rennie et al., "Self-Critical Sequence Training for Image Captioning", CVPR 2017: the greedy caption is the baseline.
-Luo, "A Better Variant of Self-Critical Sequence Training", 2020: the mean of the others is. Scheduled sampling: Bengio
-et al., NeurIPS 2015.
+Luo, "A Better Variant of Self-Critical Sequence Training", 2020: the mean of the others is the baseline.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from contml._support.errors import InputError
 from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
 from contml.captioning.captioner import Captioner
 from contml.captioning.evaluator import CaptionEvaluator
+from contml.captioning.scores import CiderDReward
 from contml.captioning.vocabulary import Vocabulary
 from contml.labels.base import LabelSpace
 from contml.processes import gather_rows, world
@@ -36,21 +36,19 @@ _Share: TypeAlias = Annotated[float, Range(0, most=1)]
 class CaptioningStep(TrainingStep):
     """Trains a captioner: its visual network by a loss, then its words by cross entropy, then on CIDEr-D.
 
-    A batch is images; each has all of its captions in cross entropy, and `samples` drawn ones in self-critical
-    training. They are drawn without dropout, as the captioner writes when it is used;
-    the reward counts the end of a caption as a word. A frozen visual network learns in the first phase only; its
-    features are standardized after that, before the decoder learns.
+    A batch is images. In cross entropy, each image has all of its captions. In self-critical training, each has
+    `samples` drawn captions. They are drawn without dropout, as the trained captioner writes. The reward counts the end
+    of a caption as a word. A frozen visual network learns only in the first phase. Its features are standardized after
+    this phase, before the decoder learns.
 
     Args:
         embedding_epochs: number of epochs in which the section `loss` trains the visual network; with 0, there is no
             such section.
-        cross_entropy_epochs: number of epochs of cross entropy after these; null: all that remain.
+        cross_entropy_epochs: number of epochs of cross entropy after `embedding_epochs`; null: all that remain.
         samples: captions drawn for each image in self-critical training.
-        baseline: what the reward of a caption is compared with: the mean of the other "samples", or the caption of the
-            most probable words, "greedy", as in the paper, which draws one caption.
+        baseline: the reward that the reward of a caption is compared with: the mean of the other "samples", or
+            "greedy", the caption of the most probable words. The paper uses "greedy" and draws one caption.
         label_smoothing: share of the target distribution that is spread over all words.
-        scheduled_sampling: probability that a word of the model itself takes the place of a word of the caption as
-            input; it rises linearly from 0 to this value at the last epoch of cross entropy.
         loss: trains the visual network.
         captions: the words of each caption of each training image.
         vocabulary: the words of the captioner.
@@ -73,7 +71,6 @@ class CaptioningStep(TrainingStep):
         samples: PositiveInt = 5,
         baseline: Literal["samples", "greedy"] = "samples",
         label_smoothing: _Share = 0.0,
-        scheduled_sampling: _Share = 0.0,
         *,
         loss: nn.Module | None = None,
         captions: Sequence[Sequence[Sequence[str]]],
@@ -92,7 +89,7 @@ class CaptioningStep(TrainingStep):
             hint = "the mean of the other samples is the baseline; baseline=greedy works with one"
             raise InputError("samples", str(samples), "must be at least 2", hint)
         self.samples, self.baseline = samples, baseline
-        self.label_smoothing, self.scheduled_sampling = label_smoothing, scheduled_sampling
+        self.label_smoothing = label_smoothing
         #: The steps at which cross entropy and self-critical training begin.
         self.begin = embedding_epochs * steps_per_epoch
         self.critical = steps_per_epoch * (
@@ -106,8 +103,6 @@ class CaptioningStep(TrainingStep):
         self._targets = _padded(ids)
         self._reward: Any = None
         if self.critical < epochs * steps_per_epoch:
-            from contml.captioning import CiderDReward  # here: it compiles code
-
             self._reward = CiderDReward(ids)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self._logs: dict[str, Tensor] = {}
@@ -116,7 +111,7 @@ class CaptioningStep(TrainingStep):
         """Check that the model is a captioner, and that there are captions of each item.
 
         Raises:
-            InputError: one of them does not hold.
+            InputError: one of these checks fails.
         """
         if not isinstance(model, Captioner):
             raise InputError("model", type(model).__name__, "must be a Captioner", "add the section 'captioner'")
@@ -126,41 +121,36 @@ class CaptioningStep(TrainingStep):
         model.network.requires_grad_(not model.frozen or self.begin > 0)
 
     def evaluator(self, model: Any) -> CaptionEvaluator:
-        """What describes images, and compares the captions with the references."""
+        """Return the evaluator that describes images, and compares the captions with the references."""
         return CaptionEvaluator(model.vocabulary.decode)
 
-    def before_epoch(self, done: int, models: Sequence[Any], outputs: Outputs) -> None:
+    def before_epoch(self, done: int, model: Any, outputs: Outputs) -> None:
         """Standardize the features of a frozen network if the decoder now begins to learn."""
-        model = models[0]
         if not model.frozen or done != self.begin or (model.is_loaded and not self.begin):
             return
-        moments = outputs(model.feature_moments)
-        for captioner in models:
-            captioner.standardize(moments)
+        model.standardize(outputs(model.feature_moments))
 
     def logs(self) -> dict[str, float]:
-        """In self-critical training, the mean reward of the captions drawn in the last step."""
+        """Return the mean reward of the captions drawn in the last step, in self-critical training."""
         return {name: value.item() for name, value in self._logs.items()}
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch."""
+        """Compute the loss of a batch."""
         step = int(self.steps)
         self.steps += 1
         self._logs = {}
         if step < self.begin:
-            value: Tensor = self.loss(gather_rows(model(images, embed=True)), labels, anchors=anchors)
-            return value
+            return self.loss(gather_rows(model(images, embed=True)), labels, anchors=anchors)
         rows = _own_rows(images, labels)
         if step < self.critical:
-            share = (step - self.begin) / max(1, self.critical - self.begin - 1)
-            terms, word_counts = self._cross_entropy(model, images, rows, share * self.scheduled_sampling)
+            terms, word_counts = self._cross_entropy(model, images, rows)
         else:
             terms, word_counts = self._self_critical(model, images, rows)
         # Over the images of all processes, which may differ in their numbers of words.
         return gather_rows(terms).sum() / gather_rows(word_counts).sum()
 
-    def _cross_entropy(self, model: nn.Module, images: Tensor, rows: Tensor, sampling: float) -> tuple[Tensor, Tensor]:
-        """The sum of the cross entropies of the words of each image, and the number of these words."""
+    def _cross_entropy(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of the cross entropies of the words of each image, and the number of these words."""
         target = self._targets[rows.cpu()].long()  # [B,R,T]
         tokens = F.pad(target[:, :, :-1], (1, 0), value=Vocabulary.BEGIN)
         word_counts = (target != Vocabulary.PAD).sum(2)
@@ -169,7 +159,7 @@ class CaptioningStep(TrainingStep):
             pack_padded_sequence(part.flatten(0, 1).to(images.device), lengths, batch_first=True, enforce_sorted=False)
             for part in (target, tokens)
         )
-        logits = model(images, packed_tokens, sampling=sampling)
+        logits = model(images, packed_tokens)
         values = F.cross_entropy(
             logits.to(torch.promote_types(logits.dtype, torch.float32)),
             packed_target.data,
@@ -181,7 +171,7 @@ class CaptioningStep(TrainingStep):
         return terms.view(len(images), -1).sum(1), word_counts.sum(1).to(images.device)
 
     def _self_critical(self, model: nn.Module, images: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The terms of each image, and the number of words that were drawn for it."""
+        """Return the terms of each image, and the number of words that were drawn for it."""
         drawn = model(images, samples=self.samples, most_probable=self.baseline == "greedy")
         tokens, log_probabilities, most_probable = drawn  # [B,S,T] twice, [B,T']
         rewards = self._rewards(tokens, rows).to(log_probabilities.dtype)  # [B,S]
@@ -195,7 +185,7 @@ class CaptioningStep(TrainingStep):
         return terms.flatten(1).sum(1), mask.flatten(1).sum(1)
 
     def _rewards(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """CIDEr-D `[B, S]` of captions `[B, S, T]` of images."""
+        """Return CIDEr-D `[B, S]` of captions `[B, S, T]` of images."""
         lengths = (tokens != Vocabulary.PAD).flatten(0, 1).sum(1)
         images = np.repeat(rows.cpu().numpy(), tokens.shape[1])
         reward = self._reward(tokens.flatten(0, 1).cpu().numpy(), lengths.cpu().numpy(), images)
@@ -203,7 +193,7 @@ class CaptioningStep(TrainingStep):
 
 
 def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-    """Captions as tokens `[N, R, T]`."""
+    """Convert captions to tokens `[N, R, T]`, padded with PAD."""
     max_captions = max(map(len, captions))
     max_length = max(len(ids) for image in captions for ids in image)
     tokens = np.full((len(captions), max_captions, max_length), Vocabulary.PAD, np.int32)
@@ -214,7 +204,7 @@ def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
 
 
 def _own_rows(images: Tensor, labels: LabelSpace) -> Tensor:
-    """The rows of this process's images `[b]` in the whole batch."""
+    """Return the rows of this process's images `[b]` in the whole batch."""
     assert labels.rows is not None  # of a split's labels
     rank, processes = world()
     if processes == 1:

@@ -1,18 +1,19 @@
 """The words of a caption by the rules of the Penn Treebank (PTB), as the published caption scores count them.
 
-These scores were computed with `pycocoevalcap`: Stanford's `PTBTokenizer` (CoreNLP 3.4.1, a Java program) with
+The published scores were computed with `pycocoevalcap`: Stanford's `PTBTokenizer` (CoreNLP 3.4.1, a Java program) with
 `-lowerCase`, whose output then loses a list of punctuation. The regular expressions here return the same words. They
-were found by comparison with that program, character by character and case by case; docs/caption_scores.md says on
-which text both agree, and where they differ.
+were found by comparison with that program, character by character and case by case. docs/caption_scores.md lists the
+texts on which both agree, and their differences.
 
-At each position the rule with the longest match makes the next token; of equally long matches, that of the first rule.
-What must follow a token counts in the length of its match, but is not part of it: "isn't" is `is`, followed by `n't`.
+At each position the rule with the longest match makes the next token. Of equally long matches, the first rule makes
+it. The text that must follow a token counts in the length of its match, but is not part of the token: "isn't" is `is`,
+followed by `n't`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from functools import lru_cache
 
 #: Symbols that are words. Characters that no rule knows (emoji, private use) separate words, as a space does.
 _SYMBOLS = (
@@ -38,7 +39,7 @@ _LETTER = rf"(?:[^\W\d{_NOT_LETTERS}]|[\xad{_MARKS}])"
 _LETTER_OR_DIGIT = rf"(?:{_LETTER}|\d)"
 _ALPHANUMERIC = rf"[^\W{_NOT_LETTERS}]"
 _APOSTROPHE = r"(?:['\u2019\x92]|&apos;)"
-_ACCENT = rf"(?:{_APOSTROPHE}|[`\x91\u2018\u201b])"  # an apostrophe, or what is typed instead of one
+_ACCENT = rf"(?:{_APOSTROPHE}|[`\x91\u2018\u201b])"  # an apostrophe, or a character that is typed instead
 _AFTER_WORD = "[^A-Za-z]"
 
 # Words.
@@ -63,10 +64,6 @@ _CLITICS = re.compile(f"{_CLITIC}|{_NOT}")
 _NUMBER = r"(?:\d*(?:[.:,\xad\u066b\u066c]\d+)+|\d+)"
 _FRACTION = r"(?:\d{1,4}[- \xa0])?\d{1,4}(?:\\?/|\u2044)\d{1,4}"  # 1 1/2 is one token
 _DATE = r"\d{1,2}[-/]\d{1,2}[-/]\d{2,4}"
-_PHONE = r"""
-    (?:\(\d{2,3}\)[ \xa0]?|(?:\+\+?)?(?:\d{2,4}[-\ \xa0])?\d{2,4}[-\ \xa0])\d{3,4}[-\ \xa0]?\d{3,5}
-    | (?:(?:\+\+?)?\d{2,4}\.)?\d{2,4}\.\d{3,4}\.\d{3,5}
-"""
 
 # Abbreviations, which keep their full stop.
 _TITLES = """
@@ -81,7 +78,7 @@ _ABBREVIATIONS = """
 """
 _STATES = "ark az del ill la mass miss ore pa tex wash"
 _ABBREVIATIONS_BEFORE_NUMBERS = "art ca fig figs no nos op pp prop"
-#: After an initial ("K."), such a word starts a sentence, so that the full stop is that of the sentence.
+#: After an initial ("K."), such a word starts a sentence, so the full stop ends the sentence before it.
 _SENTENCE_STARTS = """
     a about according after an as at but he her here however if in it last many more now once one other our she since so
     some such that the their then there these they this we what when while yet you
@@ -99,37 +96,14 @@ def _capitalized(words: str) -> str:
 _TITLE = rf"(?:{_any_case(_TITLES)}|[Mm][ft][gG])\."
 _ABBREVIATION = rf"(?:{_any_case(_ABBREVIATIONS)}|{_capitalized(_STATES)}|[Pp]{{1,2}}[Tt][ey][sS]?)\."
 
-# Addresses. Not in them: a space, a tab, the end of a line.
-_URL = r"(?ai:https?)://[^ \t\n\f\r\"<>|(){}]+[^ \t\n\f\r\"<>|.!?(){},\-]"
-_HOST = r"""(?:
-    www\.(?:[^ \t\n\f\r\"<>|.!?(){},]+\.)+[A-Za-z]{2,4}
-    | (?:[^ \t\n\f\r\"`'<>|.!?(){},-_$]+\.)+(?:com|net|org|edu)
-)"""
-_PATH = r"/[^ \t\n\f\r\"<>|()]+[^ \t\n\f\r\"<>|.!?(){},\-]"
-_EMAIL = r"""
-    (?:&lt;|<)?[a-zA-Z0-9][^ \t\n\f\r\xa0\"<>|(){}]*
-    @(?:[^ \t\n\f\r\xa0\"<>|(){}.]+\.)*[^ \t\n\f\r\xa0\"<>|(){}.]+(?:&gt;|>)?
-"""
-_EXTENSIONS = """
-    bat bmp c cgi class cpp dll docx? exe gif gz h html? jar java jpe?g mov mp3 pdf php pl png ppt ps py sql tar txt wav
-    x xml zip
-"""
-_FILE = rf"{_ALPHANUMERIC}+(?:\.{_ALPHANUMERIC}+)*\.{_any_case(_EXTENSIONS)}"
-_NAME = r"[A-Za-z][A-Za-z0-9_.:\-]*"
-_TAG = rf"""
-    <{_NAME}(?:\s+{_NAME}(?:\s*=\s*(?:'[^']*'|"[^"]*"))?)*\s*/?\s*> | </{_NAME}\s*> | <[!?][A-Za-z\-][^>]*>
-"""
-_SMILEY = r"[<>]?[:;=]['o*\-]?[()DPdpO\\{@|\[\]]"
-_FACE = r"[\^x=~<>'\-]_[\^x=~<>'\-]|\([\^x=~<>'\-][_.]?[\^x=~<>'\-]\)"
-
-#: How single quotation marks and double ones are written.
+#: The written forms of single and double quotation marks.
 _QUOTES = {
     **dict.fromkeys("`\x91\u2018\u201b\u2039", "`"),
     **dict.fromkeys("'\x92\u2019\u203a", "'"),
     **dict.fromkeys("\x93\xab\u201c", "``"),
     **dict.fromkeys('"\x94\xbb\u201d', "''"),
 }
-#: How tokens are written, where that is not their lower case.
+#: The written forms of tokens that differ from their lower case.
 _SPELLING = {
     "(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-",
     "&amp;": "&", "&lt;": "<", "&gt;": ">", "&nbsp;": " ", "&quot;": '"', "&apos;": "'", "\xa2": "cents", "\xa3": "#",
@@ -141,11 +115,10 @@ _SPELLING = {
 #: The punctuation that `pycocoevalcap` omits. (Its list has "-LRB-" too, which never occurs after `-lowerCase`.)
 _PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";", '"'])
 
-#: The rules: the token, and what must follow it.
+#: The rules: the token, and the text that must follow it.
 _RULES = tuple(
     re.compile(f"({token}){after}", re.VERBOSE)
     for token, after in [
-        (_TAG, ""),
         ("(?ai:can)", "(?ai:not)"),
         ("(?ai:gon|wan)", "(?ai:na)"),
         ("(?ai:got)", "(?ai:ta)"),
@@ -162,15 +135,9 @@ _RULES = tuple(
         (rf"{_APOSTROPHE}[nN]", ""),
         (_WORD, ""),
         (rf"[yY]{_APOSTROPHE}", _LETTER),
-        (rf"{_URL}|{_HOST}", ""),
-        (f"{_HOST}{_PATH}", ""),
-        (_EMAIL, ""),
-        (rf"@[A-Za-z_][A-Za-z_0-9]*|\#{_LETTER}+", ""),
         (_FRACTION, ""),
         (_DATE, ""),
         (rf"[-+]?{_NUMBER}", ""),
-        (r"[\u207a\u207b\u208a\u208b]?(?:[\xb2\xb3\xb9\u2070\u2074-\u2079]+|[\u2080-\u2089]+)", ""),
-        (_PHONE, ""),
         (r"[A-Za-z]", rf"\.\s+(?:{_capitalized(_SENTENCE_STARTS)}|M[rs]\.|<[/!]?[A-Za-z][A-Za-z0-9]*>)\s"),
         (_TITLE, ""),
         (_ABBREVIATION, r"(?s:..)"),
@@ -180,14 +147,9 @@ _RULES = tuple(
         (rf"{_DOTTED_COMPOUND}\.", "[,;:]"),
         (_COMPOUND, ""),
         (_DOTTED_COMPOUND, ""),
-        (r"(?:Canada|EU|Japan|Korean|Sino|non)-U\.S", ""),
-        (_FILE, r"[\s.,!?]"),
         (_JOINED_CAPITALS, ""),
         (_SLASHED, ""),
-        (_SMILEY, r"(?![A-Za-z0-9])"),
-        (_FACE, ""),
         (r"[A-Z]*\$", ""),
-        (r"[cC]\+\+|[cCfF]\#", ""),
         (r"&(?:[mn]dash|MD|nbsp|(?ai:amp|lt|gt|quot|apos));", ""),
         (r"''|[`\xab\xbb\x91-\x94\u2018-\u201d\u2039\u203a]{2}", ""),
         (r"-+|\.(?:\.{2,4}|(?:[ \xa0]\.){2,4})|\*+|[!?]+|<<|>>|@+|\#+|_+|\\\*|[!-~]", ""),
@@ -197,40 +159,24 @@ _RULES = tuple(
 )
 
 
-#: Most parts of a caption, for speed: a word that is one token, perhaps with a comma or the full stop of a sentence.
-_PLAIN = re.compile(
-    rf"(?!(?ai:cannot|gonna|gotta|gimme|lemme|wanna)\b|{_TITLE}$|{_ABBREVIATION}$)([a-zA-Z]{{2,}})[,.]?"
-)
-#: Text in which a token may cross a space: "1 1/2", "No. 5", "<a b>"; or the next word matters: "K. The".
-_ACROSS_SPACES = re.compile(r"[\d.)<\xa0\u2000-\u200a\u205f\u3000](?:(?<![\d.)])|\s\d|(?<=[A-Za-z]\.)\s+[A-Z])")
+#: Text in which a token may cross a space: "1 1/2", "No. 5"; or the next word matters: "K. The".
+_ACROSS_SPACES = re.compile(r"[\d.\xa0\u2000-\u200a\u205f\u3000](?:(?<![\d.])|\s\d|(?<=[A-Za-z]\.)\s+[A-Z])")
 
 
 def tokenize(text: str) -> list[str]:
-    """Returns the words of a caption by the rules of the Penn Treebank: lower case, without punctuation.
+    """Return the words of a caption by the rules of the Penn Treebank: lower case, without punctuation.
 
-    They are as in `pycocoevalcap`'s `PTBTokenizer`, except that they never depend on the next caption: there, an
-    initial at the end of a caption ("sign that reads K.") loses its full stop if the next one starts with "A".
-    Some tokens contain a no-break space: "3 1/2" is one.
+    They are as in `pycocoevalcap`'s `PTBTokenizer`, except that they never depend on the next caption. In
+    `PTBTokenizer`, an initial at the end of a caption ("sign that reads K.") loses its full stop if the next one starts
+    with "A". Some tokens contain a no-break space: "3 1/2" is one.
     """
-    return tokenize_all([text])[0]
-
-
-def tokenize_all(texts: Iterable[str]) -> tuple[list[str], list[int]]:
-    """Returns the tokens of all texts in one list, and where each text stops in it."""
-    tokens: list[str] = []
-    stops = []
-    for text in texts:
-        if _ACROSS_SPACES.search(text):
-            tokens += _tokens(text)
-        else:
-            for chunk in text.split():
-                tokens += _PARTS[chunk]
-        stops.append(len(tokens))
-    return tokens, stops
+    if _ACROSS_SPACES.search(text):
+        return _tokens(text)
+    return [token for part in text.split() for token in _tokens_of_part(part)]
 
 
 def _tokens(text: str) -> list[str]:
-    """Returns the tokens of a text by the rules, without punctuation."""
+    """Return the tokens of a text by the rules, without punctuation."""
     text, start, tokens = f"{text}\n\n", 0, []  # some rules look two characters ahead
     while start < len(text):
         matches = () if text[start].isspace() else [match for rule in _RULES if (match := rule.match(text, start))]
@@ -243,22 +189,12 @@ def _tokens(text: str) -> list[str]:
     return [token for token in tokens if token not in _PUNCTUATION and not token.isspace()]
 
 
-class _TokenCache(dict[str, list[str]]):
-    """The tokens of texts without spaces, kept for the next time, up to a number of texts."""
-
-    def __missing__(self, part: str) -> list[str]:
-        if len(self) == 1 << 16:
-            self.clear()
-        plain = _PLAIN.fullmatch(part)
-        self[part] = [plain[1].lower()] if plain else _tokens(part)
-        return self[part]
-
-
-_PARTS = _TokenCache()
+#: The tokens of a text without spaces.
+_tokens_of_part = lru_cache(1 << 16)(_tokens)
 
 
 def _written(token: str) -> str:
-    """Returns how a token is written."""
+    """Return the written form of a token."""
     token = token.lower()
     if token in _SPELLING:
         return _SPELLING[token]

@@ -40,10 +40,12 @@ class Vocabulary:
 
     @classmethod
     def of(cls, captions: Iterable[Sequence[str]], threshold: int = 5) -> Self:
-        """Returns the words that occur at least `threshold` times in captions: most frequent first, ties alphabetical.
+        """Return the vocabulary of the words that occur at least `threshold` times in captions.
+
+        The most frequent words come first. Equally frequent words are in alphabetical order.
 
         Raises:
-            InputError: no word occurs so often.
+            InputError: no word occurs `threshold` times.
         """
         check_whole(1, threshold=threshold)
         counts = Counter(word for caption in captions for word in caption)
@@ -58,27 +60,27 @@ class Vocabulary:
         return _SPECIAL + len(self.words)
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """Returns the id of each word, without begin and end."""
+        """Return the id of each word, without begin and end."""
         return [self._ids.get(word, self.UNKNOWN) for word in words]
 
     def decode(self, ids: Sequence[int] | Tensor) -> str:
-        """Returns the words up to the first END, joined by spaces; the other special ids are omitted."""
+        """Return the words up to the first END, joined by spaces. The other special ids are omitted."""
         numbers = [int(number) for number in (ids.tolist() if isinstance(ids, Tensor) else ids)]
         if self.END in numbers:
             numbers = numbers[: numbers.index(self.END)]
         return " ".join(self.words[number - _SPECIAL] for number in numbers if number >= _SPECIAL)
 
     def to_tensor(self) -> Tensor:
-        """Returns the words as uint8 `[n]`: UTF-8, joined by line breaks. A buffer of a model, kept in checkpoints."""
+        """Return the words as uint8 `[n]`: UTF-8, joined by line breaks. A buffer of a model, kept in checkpoints."""
         # A caption file can hold half of a surrogate pair, which plain UTF-8 refuses.
         return torch.frombuffer(bytearray("\n".join(self.words).encode("utf-8", "surrogatepass")), dtype=torch.uint8)
 
     @classmethod
     def from_tensor(cls, tensor: Tensor) -> Self:
-        """Returns the vocabulary that `to_tensor` wrote, from a file that anybody may have made.
+        """Return the vocabulary that `to_tensor` wrote, from a file that anybody may have made.
 
         Raises:
-            InputError: it is no vocabulary, or too large.
+            InputError: the tensor is not a vocabulary, or too large.
         """
         if tensor.dtype != torch.uint8 or tensor.ndim != 1:
             raise InputError("vocabulary", f"{tensor.dtype} {list(tensor.shape)}", "must be torch.uint8 [n]")
@@ -92,10 +94,10 @@ class Vocabulary:
 
     @classmethod
     def from_weights(cls, weights: Mapping[str, Tensor], file: str) -> Self:
-        """Returns the vocabulary in the weights of a captioner; `file` is where they are from, for errors.
+        """Return the vocabulary in the weights of a captioner. `file` is their file, for errors.
 
         Raises:
-            InputError: they have none.
+            InputError: the weights have no vocabulary.
         """
         if "words" not in weights:
             raise InputError(file, "not the weights of a captioner")

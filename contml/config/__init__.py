@@ -2,7 +2,7 @@
 
 `read` returns a `Document`: plain values and the line of every key. `validate` checks them against a schema (top-level
 key -> `Section` or `Option`) and returns a `Config`, whose parts are built when the data are known. The positional
-arguments of a constructor are its options. Keyword-only arguments are filled from the data; a config cannot set them.
+arguments of a constructor are its options. Keyword-only arguments are filled from the data. A config cannot set them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from contml.config.schema import (
     words,
 )
 
-#: What PyTorch says where memory for an array cannot be had, and the bytes of the array.
+#: PyTorch's messages if memory for an array cannot be allocated, with the bytes of the array.
 _NO_MEMORY = re.compile(
     r"tried to allocate (\d+) bytes|Storage size calculation overflowed|Overflow when unpacking long"
 )
@@ -59,10 +59,10 @@ class Section:
 
     Args:
         parts: the table, or the constructor.
-        default: the name where the config gives none.
+        default: the name if the config gives no name.
         required: if False and there is no default, a config may omit the section (or set it to null).
-        find_part: finds a part whose name is not in the table; returns None for an unknown name.
-        contract: what the user's own code must be or return, if a config may name it as `module:Name`.
+        find_part: finds a part whose name is not in the table, and returns None for an unknown name.
+        contract: the type that the user's own code must be or return, if a config may name it as `module:Name`.
     """
 
     parts: Mapping[str, Constructor] | Constructor
@@ -84,7 +84,7 @@ class ConfiguredPart:
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of single options
 
     def build(self, **data: Any) -> Any:
-        """Call the constructor with the options and the entries of `data` that it takes."""
+        """Call the constructor with the options and the entries of `data` that it accepts."""
         data_names = data_arguments(self.constructor)
         if missing := [name for name, required in data_names.items() if required and name not in data]:
             raise TypeError(f"{self.section} {self.name!r} needs {', '.join(missing)}: pass it to build()")
@@ -92,7 +92,10 @@ class ConfiguredPart:
             return self.constructor(**self.options, **{name: data[name] for name in data_names if name in data})
 
     def _with_section(self, hint: str) -> str:
-        """A hint such as "set missing=drop" as it is typed on the command line: "set task.missing=drop"."""
+        """Add the section to the options in a hint, as on the command line.
+
+        For example, "set missing=drop" becomes "set task.missing=drop".
+        """
         if not self.options:
             return hint
         names = "|".join(map(re.escape, self.options))
@@ -125,7 +128,7 @@ class ConfiguredPart:
 
 
 def _is_key(subject: str, options: Mapping[str, Any]) -> bool:
-    """Whether the subject of an error is an option, or a key in one: `labels.price.scale`."""
+    """Return True if the subject of an error is an option, or a key in an option: `labels.price.scale`."""
     inner = ((subject.removeprefix(f"{name}."), value) for name, value in options.items() if isinstance(value, Mapping))
     return subject in options or any(_is_key(rest, value) for rest, value in inner if rest != subject)
 
@@ -139,7 +142,7 @@ class Config:
 
 
 def validate(document: Document, schema: Mapping[str, Section | Option]) -> Config:
-    """Check a document against a schema: the first error in file order is raised, then what is missing."""
+    """Check a document against a schema. The first error in file order is raised, then an error for a missing key."""
     parts: dict[str, ConfiguredPart] = {}
     values: dict[str, Any] = {}
     for key in [*document.values, *(key for key in schema if key not in document.values)]:
@@ -195,7 +198,10 @@ def _part(document: Document, key: str, section: Section) -> ConfiguredPart | No
 
 
 def _options(document: Document, key: Key, constructor: Constructor, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of a part at a key: a config's, checked and converted, and the defaults of the others."""
+    """Return all options of a part at a key.
+
+    The options in the config are checked and converted. The other options have their defaults.
+    """
     known_options = {option.name: option for option in options(constructor)}
     data_names, extra_option = data_arguments(constructor), further_option(constructor)
     values = {option.name: option.default for option in known_options.values()}
@@ -224,7 +230,10 @@ def _options(document: Document, key: Key, constructor: Constructor, given: Mapp
 def _unknown_option(
     document: Document, key: Key, name: str, given: Mapping[str, Any], known: Mapping[str, Option]
 ) -> InputError:
-    """An unknown option of a part, which may be an option of the parts that another option holds by name."""
+    """Return the error for an unknown option of a part.
+
+    It may be an option of parts that another option holds by name.
+    """
     for option in known.values():
         kinds = parts.options if (parts := named_parts(option)) is not None else {}
         if name in kinds:
@@ -237,7 +246,7 @@ def _unknown_option(
 
 
 def parts_by_name(document: Document, key: Key, named: NamedParts, value: object) -> dict[str, ConfiguredPart]:
-    """The parts of an option that holds parts by name.
+    """Return the parts that an option holds by name, as in `{room: {kind: map}}`.
 
     Raises:
         InputError: an unknown kind or option, or a value of another type.
@@ -250,7 +259,7 @@ def parts_by_name(document: Document, key: Key, named: NamedParts, value: object
 
 
 def section(name: str, constructor: Constructor, values: Mapping[str, Any] | None) -> Any:
-    """Return what a constructor makes of the options that a section of this name has; None: the defaults.
+    """Call a constructor with the options of a section, and return the result. None means the defaults.
 
     Raises:
         InputError: an unknown option, or a value of another type.
@@ -260,7 +269,7 @@ def section(name: str, constructor: Constructor, values: Mapping[str, Any] | Non
 
 
 def _named_part(document: Document, key: Key, named: NamedParts, section: Any) -> ConfiguredPart:
-    """A part of an option that holds parts by name: its section, or a text in short."""
+    """Return a part of an option that holds parts by name. `section` is a mapping, or a text as its short form."""
     kind_key, values = ((*key, "kind"), section) if isinstance(section, dict) else (key, {"kind": section})
     text = values.get("kind", named.default)
     if not isinstance(text, str):
@@ -307,7 +316,7 @@ def _choose(
 
 
 def _name_key(document: Document, key: str) -> Key:
-    """Where the name of a part is written: `loss.name`, or `loss` in the short form."""
+    """Return the key of the name of a part: `loss.name`, or `loss` in the short form."""
     return (key, "name") if isinstance(document.values.get(key), dict) else (key,)
 
 
@@ -316,7 +325,7 @@ def _one_of(names: Collection[str]) -> str:
 
 
 def _options_of_sections(document: Document, schema: Mapping[str, Section | Option]) -> list[tuple[str, str]]:
-    """The options of the parts that a config has: (section, option)."""
+    """Return the options of the parts that a config has: (section, option)."""
     section_options = []
     for key, section in schema.items():
         if not isinstance(section, Section):
@@ -332,7 +341,10 @@ def _options_of_sections(document: Document, schema: Mapping[str, Section | Opti
 
 
 def _unknown_key(document: Document, key: str, schema: Mapping[str, Section | Option]) -> InputError:
-    """An unknown key at the top level, which may be an option without its section: `epochs` for `training.epochs`."""
+    """Return the error for an unknown top-level key.
+
+    It may be an option without section: `epochs` for `training.epochs`.
+    """
     section_options = _options_of_sections(document, schema)
     if closest(key, schema) is None and (closest_option := closest(key, {option for _, option in section_options})):
         suggestions = " or ".join(
@@ -343,7 +355,10 @@ def _unknown_key(document: Document, key: str, schema: Mapping[str, Section | Op
 
 
 def _unknown(document: Document, key: Key, names: Collection[str], name: str = "") -> InputError:
-    """An unknown key, or an unknown name of a part: suggests the closest of `names`, or lists them."""
+    """Return the error for an unknown key, or an unknown name of a part.
+
+    It suggests the closest of `names`, or lists them.
+    """
     got = f"unknown name {show(name)}" if name else "unknown key"
     return document.error(key, got, hint=did_you_mean(name or key[-1], names, _one_of(names)))
 
@@ -362,7 +377,7 @@ def check_name(document: Document, key: str, table: Collection[str]) -> None:
 
 
 def import_user_code(document: Document, key: Key, name: str, contract: type) -> Constructor:
-    """Import the user's own code `module:Name` that a config names at `key`; it is not called.
+    """Import the user's own code `module:Name` that a config names at `key`. The code is not called.
 
     The working directory is searched last, so that it hides no other module.
 
@@ -388,7 +403,7 @@ def import_user_code(document: Document, key: Key, name: str, contract: type) ->
 
 
 def _fits(found: object, contract: type) -> bool:
-    """Whether this is a class that fits the contract, or a function annotated to return one."""
+    """Return True if this is a class that fits the contract, or a function annotated to return such a class."""
     kind = inspect.signature(found, eval_str=True).return_annotation if inspect.isfunction(found) else found
     kind = get_origin(kind) or kind
     if not isinstance(kind, type):
@@ -403,9 +418,9 @@ def _fits(found: object, contract: type) -> bool:
 
 
 def resolved(config: Config) -> dict[str, Any]:
-    """The whole config with its defaults as plain values: paths are text, tuples are lists.
+    """Return the whole config with its defaults as plain values: paths are text, tuples are lists.
 
-    A default that YAML cannot hold (an object) is omitted: whoever reads the config back gets the same default.
+    A default that YAML cannot hold (an object) is omitted. A command that reads the config gets the same default.
     """
     sections = {
         key: ({"name": part.name} if part.name else {}) | _plain_values(part.options)

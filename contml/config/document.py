@@ -1,4 +1,4 @@
-"""Read and write YAML: a file and its overrides become plain values and the line of every key."""
+"""Reading and writing of YAML. A file and its overrides become plain values and the line of every key."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Key: TypeAlias = tuple[str, ...]
 #: The largest config in bytes (PyYAML takes seconds for it), and the deepest nesting of its sections and lists.
 _LARGEST, _DEEPEST = 1 << 18, 20
 
-#: The key that a text is short for, by its level: `loss: log_ratio`, `task: {labels: {age: number}}`.
+#: The key that a plain text sets, by its level: `loss: log_ratio`, `task: {labels: {age: number}}`.
 _SHORT_FORMS = {1: "name", 3: "kind"}
 COMMAND_LINE = 0  # the line number of overrides
-BUNDLED = -1  # the line number of what the user did not write: a config that comes with contml, and changes to it
+BUNDLED = -1  # the line number of a config that comes with contml, and of changes to it: the user wrote neither
 COMMAND_LINE_NAME = "command line"
 TAG = "tag:yaml.org,2002:"
 
@@ -44,14 +44,14 @@ SCALARS = {
 
 
 class _NodeLoader(yaml.SafeLoader):
-    """Only composes nodes: `_value` turns them into values."""
+    """A loader that only composes nodes. `_value` turns them into values."""
 
 
 _NodeLoader.yaml_implicit_resolvers = {}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Also has the resolvers of YAML 1.1: text that YAML 1.1 or 1.2 would not read as text is quoted."""
+    """A dumper that also has the resolvers of YAML 1.1. Text that YAML 1.1 or 1.2 would not read as text is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
@@ -75,9 +75,10 @@ class Document:
     """A config as it was written, with its overrides applied.
 
     Args:
-        name: the name of the file in errors; "" names none.
+        name: the name of the file in errors. With "", errors name no file.
         values: plain values of file and overrides together.
-        lines: the line of every key; `COMMAND_LINE` for overrides, `BUNDLED` for a config that comes with contml.
+        lines: the line of every key. It is `COMMAND_LINE` for overrides, and `BUNDLED` for a config that comes with
+            contml.
         file: the values of the file alone.
         trusted: whether names in the file may import code.
     """
@@ -89,23 +90,23 @@ class Document:
     trusted: bool = True
 
     def with_overrides(self, overrides: Sequence[str]) -> Document:
-        """The document with more overrides of options."""
+        """Return the document with more overrides of options."""
         lines = dict(self.lines)
         return replace(self, values=_with_overrides(self.values, lines, overrides), lines=lines)
 
     def line(self, key: Key) -> int | None:
-        """The line of a key, or of the nearest key above it; None where the document has neither."""
+        """Return the line of a key, or of the nearest key above it. Return None if the document has neither."""
         return next((self.lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self.lines), None)
 
     def origin(self, key: Key = ()) -> str:
-        """The origin of a key, as errors report it: the user's file and line, the command line, or a bundled config."""
+        """Return the origin of a key for errors: the user's file and line, the command line, or a bundled config."""
         line = self.line(key)
         if line == COMMAND_LINE:
             return COMMAND_LINE_NAME
         return self.name if line in (None, BUNDLED) else f"{self.name}:{line}"
 
     def section_origin(self, key: str) -> str:
-        """The origin of a section as a whole, which may be written in the file and on the command line."""
+        """Return the origin of a whole section, which may be written in the file and on the command line."""
         line, origin = self.line((key,)), self.origin((key,))
         if not line or all(
             other_line != COMMAND_LINE for other_key, other_line in self.lines.items() if other_key[0] == key
@@ -114,7 +115,7 @@ class Document:
         return COMMAND_LINE_NAME if line == BUNDLED else f"{origin} and {COMMAND_LINE_NAME}"
 
     def error(self, key: Key, got: str = "", allowed: str = "", hint: str = "") -> InputError:
-        """The error of a key, with its origin."""
+        """Return the error of a key, with its origin."""
         return InputError(" ".join(".".join(key).splitlines()), got, allowed, hint, self.origin(key))
 
 
@@ -127,7 +128,7 @@ def read(
     bundled: bool = False,
     changes: Sequence[str] = (),
 ) -> Document:
-    """Read a YAML file and overrides such as `loss.margin=0.1`; only the syntax is checked.
+    """Read a YAML file and overrides such as `loss.margin=0.1`. Only the syntax is checked.
 
     `loss=triplet_margin` replaces the whole section. Of two overrides of a key, the last is used. An override of a
     section is applied before the overrides of its options, in any order.
@@ -135,9 +136,9 @@ def read(
     Args:
         path: the file.
         overrides: `KEY=VALUE`, the value in YAML.
-        name: the name of the file in errors; default its path.
-        trusted: False for a config from somebody else: its names may not import code.
-        bundled: the file comes with contml: errors do not name its lines.
+        name: the name of the file in errors. Default: its path.
+        trusted: False for a config from somebody else. Its names may not import code.
+        bundled: the file comes with contml, so errors do not name its lines.
         changes: changes to a bundled file, written as overrides, that are not from the command line.
     """
     name = str(path) if name is None else name
@@ -159,7 +160,7 @@ def read(
 
 
 def from_overrides(overrides: Sequence[str]) -> Document:
-    """Overrides such as `loss.margin=0.1` by themselves, without a file."""
+    """Return a document of overrides such as `loss.margin=0.1`, without a file."""
     lines: dict[Key, int] = {}
     return Document(COMMAND_LINE_NAME, _with_overrides({}, lines, overrides), lines)
 
@@ -198,7 +199,7 @@ def _value(
     line: int | None,
     seen: set[int],
 ) -> Any:
-    """The value of a node: built here, not by a YAML constructor, so that only plain values can result."""
+    """Return the value of a node. It is built here, not by a YAML constructor, so that only plain values can result."""
     subject, origin = ".".join(key), origin_of_line(node.start_mark.line + 1)
     if len(key) > _DEEPEST:
         raise _too_deep(origin)
@@ -241,7 +242,7 @@ def _value(
 def _with_overrides(
     values: Mapping[str, Any], lines: dict[Key, int], overrides: Sequence[str], line: int = COMMAND_LINE
 ) -> dict[str, Any]:
-    """The values of a file with overrides applied; `lines` is updated."""
+    """Return the values of a file with overrides applied, and update `lines`."""
     merged = copy.deepcopy(dict(values))
     for key, text in sorted(map(_split, overrides), key=lambda override: len(override[0])):
         _override(merged, lines, key, text, line)
@@ -279,26 +280,26 @@ def _override(values: dict[str, Any], lines: dict[Key, int], key: Key, text: str
 
 
 def show(value: Any) -> str:
-    """A value as errors show it."""
+    """Format a value for errors."""
     text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=os.fspath)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def dump(values: Mapping[str, Any]) -> str:
-    """YAML text that reads back to equal values."""
+    """Return YAML text that reads back to equal values."""
     return yaml.dump(to_jsonable_python(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def difference(saved: Mapping[str, Any], values: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
-    """The differences from a saved config to another, one line per key: `loss.margin: 0.1 -> 0.2`.
+    """Return the differences from a saved config to another, one line per key: `loss.margin: 0.1 -> 0.2`.
 
-    An option that neither the saved config nor `written` names is newer than the saved config, and its default is what
-    older versions did: it is no difference.
+    An option that neither the saved config nor `written` names is newer than the saved config. Older versions behaved
+    as its default, so it is not a difference.
 
     Args:
         saved: the resolved config of an earlier command.
-        values: the resolved config of this one.
-        written: this one as it was written, without defaults.
+        values: the resolved config of this command.
+        written: the config of this command as it was written, without defaults.
     """
     old, new = (
         {key: json.dumps(to_jsonable_python(value), ensure_ascii=False) for key, value in flat(each).items()}

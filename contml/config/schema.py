@@ -28,7 +28,7 @@ _Note = TypeVar("_Note")
 class Option:
     """An argument of a constructor that a config may set, or a top-level value such as `seed: 0`.
 
-    `default` is None where it is `required`.
+    `default` is None if it is `required`.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Option:
 
 @dataclass(frozen=True)
 class NamedParts:
-    """Says that an option holds parts by name, each with a section of its own: `{room: {kind: map, classes: 11}}`.
+    """The note that an option holds parts by name, each with a section of its own: `{room: {kind: map, classes: 11}}`.
 
     It is a note of the annotation: `labels: Annotated[dict[str, Any], NamedParts(...)]`.
 
     Args:
         parts: the table of the parts by their kind.
-        default: the kind of a section that names none.
-        shorthand: the section of a text: `{kind: number, scale: log}` of `number:log`.
+        default: the kind of a section without a kind.
+        shorthand: converts a text to a section: `number:log` to `{kind: number, scale: log}`.
     """
 
     parts: Mapping[str, Constructor]
@@ -66,7 +66,7 @@ class NamedParts:
 
 @dataclass(frozen=True)
 class Fields:
-    """Says that an option is a section of its own, with the options of a constructor: `table: {encoding: latin-1}`.
+    """The note that an option is a section of its own, with the options of a constructor: `table: {encoding: latin-1}`.
 
     It is a note of the annotation: `table: Annotated[dict[str, Any], Fields(TableOptions)]`.
     """
@@ -80,12 +80,12 @@ def _note(option: Option | None, kind: type[_Note]) -> _Note | None:
 
 
 def named_parts(option: Option | None) -> NamedParts | None:
-    """What an option says about the parts that it holds; None if it holds none."""
+    """Return the note about the parts that an option holds. Return None if it holds no parts."""
     return _note(option, NamedParts)
 
 
 def fields_of(option: Option | None) -> Constructor | None:
-    """The constructor whose options an option holds; None if it holds a value."""
+    """Return the constructor whose options an option holds. Return None if it holds a value."""
     note = _note(option, Fields)
     return None if note is None else note.constructor
 
@@ -99,7 +99,10 @@ def all_options(part: Constructor) -> Iterator[Option]:
 
 
 def options(part: Constructor) -> list[Option]:
-    """The options of a part that a config may set: the positional arguments of its constructor, less what it wraps."""
+    """Return the options of a part that a config may set.
+
+    They are the positional arguments of its constructor, without a loss or a label space that the part wraps.
+    """
     help_of = _help(part)
     return [
         Option(
@@ -115,37 +118,46 @@ def options(part: Constructor) -> list[Option]:
 
 
 def _from_data(parameter: inspect.Parameter) -> bool:
-    """Whether an argument is filled from the data: keyword-only, or the loss or the label space that a part wraps."""
+    """Return True if an argument is filled from the data.
+
+    It is keyword-only, or the loss or the label space that a part wraps.
+    """
     annotation = getattr(parameter.annotation, "__name__", parameter.annotation)
     return parameter.kind is parameter.KEYWORD_ONLY or annotation in ("Loss", "LabelSpace")
 
 
 def further_option(part: Constructor) -> Option | None:
-    """The type of options with arbitrary names, as in `**metrics: float`; None if the constructor takes none."""
+    """Return the type of options with arbitrary names, as in `**metrics: float`.
+
+    Return None if the constructor has none.
+    """
     parameters = inspect.signature(part, eval_str=True).parameters.values()
     keyword_parameters = [p for p in parameters if p.kind is p.VAR_KEYWORD and p.annotation not in (EMPTY, Any)]
     return Option(keyword_parameters[0].name, keyword_parameters[0].annotation) if keyword_parameters else None
 
 
 def data_arguments(part: Constructor) -> dict[str, bool]:
-    """The arguments of a part that are filled from the data (see `_from_data`), and whether each is required."""
+    """Return the arguments of a part that are filled from the data (`_from_data`), and whether each is required."""
     parameters = inspect.signature(part).parameters.values()
     return {p.name: p.default is EMPTY for p in parameters if _from_data(p)}
 
 
 def summary(part: Constructor) -> str:
-    """The first line of a part's docstring."""
+    """Return the first line of a part's docstring."""
     return inspect.cleandoc(part.__doc__ or "").partition("\n")[0]
 
 
 def details(part: Constructor) -> str:
-    """The text of a part's docstring between its first line and its sections."""
+    """Return the text of a part's docstring between its first line and its sections."""
     body = inspect.cleandoc(part.__doc__ or "").partition("\n")[2]
     return re.split(r"^(?:Args|Arguments|Raises|Returns):", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def _help(part: Constructor) -> dict[str, str]:
-    """The help of each argument, from `Args:` in the docstring of a function, or of a class, its bases, `__init__`."""
+    """Return the help of each argument, from `Args:` in a docstring.
+
+    The docstring is of a function, or of a class, its bases and their `__init__`.
+    """
     texts: dict[str, str] = {}
     classes = reversed(part.__mro__) if isinstance(part, type) else ()
     sources = [source for c in classes for source in (c, vars(c).get("__init__"))] or [part]
@@ -163,7 +175,7 @@ def _help(part: Constructor) -> dict[str, str]:
 
 
 def check(option: Option, value: Any) -> Any:
-    """The value converted to the option's type.
+    """Return the value converted to the option's type.
 
     Raises:
         ValidationError: it has another type.
@@ -181,7 +193,7 @@ def check(option: Option, value: Any) -> Any:
 
 
 def checked_at(document: Document, key: Key, option: Option, value: Any) -> Any:
-    """The value of an option in a document, converted to its type.
+    """Return the value of an option in a document, converted to its type.
 
     Raises:
         InputError: it has another type, or is not in the range of the type.
@@ -196,14 +208,14 @@ def checked_at(document: Document, key: Key, option: Option, value: Any) -> Any:
 
 
 def _choices(kind: Any) -> list[str]:
-    """The words that a type allows."""
+    """Return the words that a type allows."""
     if get_origin(kind) is Literal:
         return [word for word in get_args(kind) if isinstance(word, str)]
     return [word for part in get_args(kind) for word in _choices(part)]
 
 
 def words(kind: Any, many: bool = False) -> str:
-    """A type in words, for errors."""
+    """Describe a type as text, for errors."""
     nouns = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
     plurals = {int: "whole numbers", float: "numbers", str: "texts", Path: "paths"}
     origin, type_args = get_origin(kind), get_args(kind)
@@ -232,7 +244,7 @@ def words(kind: Any, many: bool = False) -> str:
 
 
 def plain(value: Any) -> str | None:
-    """A value as JSON; None if a config cannot hold it."""
+    """Return a value as JSON. Return None if a config cannot hold it."""
     try:
         return json.dumps(to_jsonable_python(value))
     except (PydanticSerializationError, ValueError):

@@ -37,7 +37,7 @@ class _SourceSection(NamedTuple):
 
 
 def check_numbers(document: Document, schema: str, tasks: Callable[[str], str | None]) -> None:
-    """Checks the numbers of a document whose options declare a range.
+    """Check the numbers of a document whose options declare a range.
 
     Args:
         document: the config.
@@ -45,7 +45,7 @@ def check_numbers(document: Document, schema: str, tasks: Callable[[str], str | 
         tasks: the `module:name` of a task, if it is known without an import.
 
     Raises:
-        InputError: the first number that is out of its range, or is none.
+        InputError: a value is out of its range, or is not a number. The first one is named.
     """
     module, _, function = schema.partition(":")
     sections = _sections(module, function)
@@ -67,7 +67,7 @@ def check_numbers(document: Document, schema: str, tasks: Callable[[str], str | 
 
 
 def _sections(module: str, function: str) -> dict[str, _SourceSection | Option]:
-    """The sections of a schema that are made from a table or a constructor, and its numbers."""
+    """Return the sections of a schema that are made from a table or a constructor, and its numbers."""
     found = _find(module, function)
     assert found is not None
     schema = next(node.value for node in ast.walk(found.node) if isinstance(node, ast.Return))
@@ -87,7 +87,7 @@ def _sections(module: str, function: str) -> dict[str, _SourceSection | Option]:
 
 
 def _part(section: _SourceSection | None, name: object) -> _Definition | None:
-    """The constructor that a section has: its only one, or that of a name in its table."""
+    """Return the constructor of a section: its only one, or the one with this name in its table."""
     if section is None:
         return None
     found, default = section
@@ -100,14 +100,14 @@ def _part(section: _SourceSection | None, name: object) -> _Definition | None:
 
 
 def _find(module: str, name: str) -> _Definition | None:
-    """The definition of a name, wherever the module imports it from."""
+    """Return the definition of a name, wherever the module imports it from."""
     found = _names(module).get(name)
     return _find(found.module, found.node.name) if found and isinstance(found.node, ast.alias) else found
 
 
 @cache
 def _names(module: str) -> Mapping[str, _Definition]:
-    """What a module defines and imports at its top level, by name."""
+    """Return the definitions and imports at the top level of a module, by name."""
     file = _file(module)
     names: dict[str, _Definition] = {}
     for node in ast.parse(file.read_text(encoding="utf-8")).body if file is not None else ():
@@ -125,7 +125,7 @@ def _names(module: str) -> Mapping[str, _Definition]:
 
 
 def _file(module: str) -> Path | None:
-    """The source of a module, below a package that is imported; its stub, if its names are imported on first use."""
+    """Return the source file of a module below an imported package: its stub, if it has one."""
     package, names = module, list[str]()
     while package and not hasattr(sys.modules.get(package), "__path__"):
         package, _, name = package.rpartition(".")
@@ -139,7 +139,7 @@ def _file(module: str) -> Path | None:
 
 
 def _options(found: _Definition) -> Iterator[tuple[str, Option]]:
-    """The options of a class or function that have a range."""
+    """Return the options of a class or function that have a range."""
     module, node = found
     if isinstance(node, ast.ClassDef):
         methods = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
@@ -163,7 +163,7 @@ def _options(found: _Definition) -> Iterator[tuple[str, Option]]:
 def _option(
     module: str, name: str, annotation: ast.expr | None, default: ast.expr | None
 ) -> Iterator[tuple[str, Option]]:
-    """The option, if its type can be read and has a range."""
+    """Return the option, if its type can be read and has a range."""
     try:
         kind = _value(module, annotation)
     except (LookupError, TypeError, ValueError):
@@ -174,7 +174,7 @@ def _option(
 
 
 def _value(module: str, node: ast.AST | None) -> Any:
-    """The value of an annotation: names, `A | B`, `A[B]`, numbers, and calls of `Range`.
+    """Return the value of an annotation: names, `A | B`, `A[B]`, numbers, and calls of `Range`.
 
     Raises:
         ValueError: it is made of something else.

@@ -1,8 +1,8 @@
 """One batch of images: decoded, augmented and stacked. Augmentation is a function of (seed, epoch, step, row).
 
-A transform is what happens to one image between decoding and the model: a callable `(image, generator)`. It takes
-pixels uint8 `[H, W, 3]` and a `numpy.random.Generator`, and returns pixels uint8 `[crop, crop, 3]`. It draws only from
-the generator, which is seeded by (seed, epoch, step, row): a batch is the same for any number of workers and after a
+A transform changes one image between decoding and the model. It is a callable `(image, generator)`. It takes pixels
+uint8 `[H, W, 3]` and a `numpy.random.Generator`, and returns pixels uint8 `[crop, crop, 3]`. It draws only from the
+generator, which is seeded by (seed, epoch, step, row). So a batch is the same for any number of workers and after a
 resume. Evaluation takes the centre crop, without a transform.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml._support.text import options_of
@@ -25,8 +26,8 @@ from contml.data.cache import CachedImages
 from contml.data.decode import PixelArray, cause, resized
 from contml.data.split import Batch, Split
 
-#: What training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or each
-#: image.
+#: The unit that training flips with probability 1/2: whole batches, so that label distances in a batch stay valid, or
+#: each image.
 Flip: TypeAlias = Literal["batch", "image", "none"]
 
 # First numbers of the seeds, so that flips and crops never share a random stream.
@@ -42,22 +43,21 @@ class Request(NamedTuple):
     seed: tuple[int, int, int] | None  # seed, epoch, step; None: no augmentation
 
     def batch(self, images: Tensor, positions: list[int]) -> Batch:
-        """Returns the batch of the images that could be read; `positions`: their positions in `rows`."""
+        """Return the batch of the images that could be read. `positions` are their positions in `rows`."""
         valid_positions = torch.tensor(positions, dtype=torch.int64)
         rows = torch.tensor(self.rows, dtype=torch.int64)[valid_positions]
-        skipped = len(self.rows) - len(positions)
-        return Batch(images, rows, self.step, skipped, valid_positions + self.offset)
+        return Batch(images, rows, self.step, len(self.rows) - len(positions), valid_positions + self.offset)
 
 
 class Decoded(NamedTuple):
-    """The positions of the images that were decoded, and the name and the cause of each that is broken."""
+    """The positions of the images that were decoded, and name and cause of each broken image."""
 
     positions: list[int]
     broken: list[tuple[str, str]]
 
 
 class BatchResult(NamedTuple):
-    """A batch, and the name and the cause of each broken image that it lacks."""
+    """A batch, and name and cause of each broken image that was left out of it."""
 
     batch: Batch
     broken: list[tuple[str, str]]
@@ -69,7 +69,7 @@ class SplitFeatures:
 
     Attributes:
         split: the split.
-        values: features `[N, F]`; 0 of a broken image.
+        values: features `[N, F]`, 0 for a broken image.
         broken: the cause of each broken image, by row.
     """
 
@@ -78,7 +78,10 @@ class SplitFeatures:
     broken: dict[int, str] = field(default_factory=dict)
 
     def take(self, cached: CachedImages, broken: Mapping[str, str]) -> list[int]:
-        """Takes what a cache has; returns the rows whose features are damaged. `broken`: causes by name."""
+        """Take the features that a cache has, and return the rows whose features are damaged.
+
+        `broken` has the cause of each broken image by name.
+        """
         damaged = []
         for row in range(len(self.split)):
             if cached.is_broken(row):
@@ -90,7 +93,7 @@ class SplitFeatures:
         return damaged
 
     def batch(self, request: Request) -> BatchResult:
-        """The batch of a request, without broken images."""
+        """Return the batch of a request, without broken images."""
         positions = [n for n, row in enumerate(request.rows) if row not in self.broken]
         values = self.values[[request.rows[n] for n in positions]]
         broken = [(self.split.name(row), self.broken[row]) for row in request.rows if row in self.broken]
@@ -99,7 +102,7 @@ class SplitFeatures:
 
 @dataclass(frozen=True)
 class BatchDecoder:
-    """Makes the images of batches: decoded, cropped and flipped, or features in their place."""
+    """The decoder of batches. Images are decoded, cropped and flipped, or replaced by features."""
 
     split: Split
     resize: int
@@ -110,11 +113,11 @@ class BatchDecoder:
 
     @property
     def has_features(self) -> bool:
-        """Whether batches have features in place of images."""
+        """True if batches have features in place of images."""
         return self.split.feature_dim is not None or isinstance(self.cached, SplitFeatures)
 
     def batch(self, request: Request) -> BatchResult:
-        """Returns the batch of a request."""
+        """Return the batch of a request."""
         if isinstance(self.cached, SplitFeatures):
             return self.cached.batch(request)
         if self.split.feature_dim is not None:  # features in place of images are not decoded or augmented
@@ -125,17 +128,14 @@ class BatchDecoder:
         return BatchResult(request.batch(images[: len(decoded.positions)], decoded.positions), decoded.broken)
 
     def empty(self, *counts: int) -> Tensor:
-        """Memory for images: uint8 `[*counts, 3, crop, crop]`."""
+        """Allocate memory for images: uint8 `[*counts, 3, crop, crop]`."""
         return torch.empty((*counts, 3, self.crop, self.crop), dtype=torch.uint8)
 
     def decode(self, rows: list[int], seed: tuple[int, int, int] | None, images: Tensor) -> Decoded:
-        """Writes the images of some rows of a batch, without broken ones, to the first of `images`.
+        """Write the images of some rows of a batch, without broken ones, to the first places of `images`.
 
-        seed: seed, epoch, step; None: no augmentation.
+        `seed` is (seed, epoch, step). If it is None, images are not augmented.
         """
-        from contml.data._resampling import crop_planes  # here: it imports numba
-
-        out: PixelArray = images.numpy()
         decoded = Decoded([], [])
         # Drawn before the first image: between two images, whose pixels fill the processor's cache, it takes longer.
         draws = [self._draw(seed, row) for row in rows]
@@ -152,12 +152,13 @@ class BatchDecoder:
                 image, box = self._transformed(image, drawn), (0, 0, self.crop)
             else:
                 box = drawn
-            crop_planes(image, box, flip or flip_batch, out[len(decoded.positions)])
+            planes = _planes(image, box, self.crop)
+            images[len(decoded.positions)] = planes.flip(2) if flip or flip_batch else planes
             decoded.positions.append(position)
         return decoded
 
     def _draw(self, seed: tuple[int, int, int] | None, row: int) -> tuple[Box | np.random.Generator, bool]:
-        """Returns the box of a row, or the generator for another transform, and whether this image is flipped."""
+        """Draw the box of a row, or return the generator for another transform, and whether this image is flipped."""
         if seed is None:
             return centre(self.resize, self.crop), False
         generator = np.random.default_rng([_CROP, *seed, row])
@@ -167,7 +168,7 @@ class BatchDecoder:
         return generator, flip
 
     def _transformed(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
-        """The result of a transform that is not ours, checked."""
+        """Apply a transform that is not ours, and check its result."""
         pixels: Any = self.transform(image, generator)
         shape = (self.crop, self.crop, 3)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != shape:
@@ -177,19 +178,12 @@ class BatchDecoder:
         return pixels
 
 
-def load_compiled() -> None:
-    """Loads what numba compiled, or compiles it."""
-    from contml.data._resampling import resize  # here: it imports numba
-
-    resize(np.zeros((1, 1, 3), np.uint8), 1)
-
-
 def _is_flipped(*seed: int) -> bool:
     return bool(np.random.default_rng([_FLIP, *seed]).random() < 0.5)
 
 
 Transform: TypeAlias = Callable[[PixelArray, np.random.Generator], PixelArray]
-#: What is cut from an image: left, top, side in pixels.
+#: The part that is cut from an image: left, top, side in pixels.
 Box: TypeAlias = "tuple[int, int, int]"
 
 _PREFIX = "torchvision:"
@@ -198,7 +192,7 @@ _PREFIX = "torchvision:"
 class CropTransform:
     """The crop of "Deep Metric Learning Beyond Binary Supervision": of random size, around a shifted centre.
 
-    Crops are in whole pixels of the resized image; a crop of size `crop` is copied and not resampled. Outside the
+    Crops are in whole pixels of the resized image. A crop of size `crop` is copied and not resampled. Outside the
     image, its edge is repeated.
 
     Args:
@@ -214,15 +208,15 @@ class CropTransform:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it always takes the centre."""
+        """True if the crop is always the centre."""
         return not self.scale_jitter and not self.shift
 
     def __call__(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
-        """Returns a crop `[crop, crop, 3]` of an image `[resize, resize, 3]`."""
+        """Return a crop `[crop, crop, 3]` of an image `[resize, resize, 3]`."""
         return cut(image, self.box(generator), self.crop)
 
     def box(self, generator: np.random.Generator) -> Box:
-        """Draws what is cut: left, top, side in pixels of the resized image."""
+        """Draw the box to cut: left, top, side in pixels of the resized image."""
         side, right, down = self.crop, 0, 0
         if self.scale_jitter or self.shift:
             side += int(generator.integers(-self.scale_jitter, self.scale_jitter, endpoint=True))
@@ -235,7 +229,7 @@ class CropTransform:
 
 
 class TorchvisionTransform:
-    """Base of torchvision's transforms (v2); each is a subclass whose signature shows its options."""
+    """Base of torchvision's transforms (v2). Each transform is a subclass whose signature shows its options."""
 
     library: Any
 
@@ -248,7 +242,7 @@ class TorchvisionTransform:
             raise InputError(type(self).__name__, one_line(error)) from error
 
     def __call__(self, image: PixelArray, generator: np.random.Generator) -> PixelArray:
-        """Returns the transformed image, or the centre crop `[crop, crop, 3]` of a larger one."""
+        """Return the transformed image `[crop, crop, 3]`. Of a larger image, return the centre crop."""
         # torchvision draws from torch's global generator. `torch.manual_seed` would take longer, and also seed the
         # generators of GPUs, from which a training draws.
         with torch.random.fork_rng(devices=[]):
@@ -262,8 +256,7 @@ class TorchvisionTransform:
             got, allowed = f"returned {height} x {width} pixels", f"must be at least images.crop, {self.crop}"
             raise InputError(type(self).__name__, got, allowed, "give a larger size")
         top, left = (height - self.crop) // 2, (width - self.crop) // 2
-        pixels: PixelArray = result.permute(1, 2, 0)[top : top + self.crop, left : left + self.crop].numpy()
-        return pixels
+        return result.permute(1, 2, 0)[top : top + self.crop, left : left + self.crop].numpy()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.transform!r})"
@@ -271,7 +264,7 @@ class TorchvisionTransform:
 
 @functools.cache
 def torchvision_transform(name: str) -> type[TorchvisionTransform] | None:
-    """Returns the transform `torchvision:NAME`; None if the name does not start with `torchvision:`.
+    """Return the transform `torchvision:NAME`. Return None if the name does not start with `torchvision:`.
 
     Raises:
         InputError: torchvision has no transform of that name.
@@ -301,7 +294,7 @@ def torchvision_transform(name: str) -> type[TorchvisionTransform] | None:
 
 
 def _kind(default: Any) -> Any:
-    """Returns the type of an option from its default; where it is a number, a list of numbers is allowed too."""
+    """Return the type of an option, given its default. An option that is a number may also be a list of numbers."""
     numbers = int | float | list[int] | list[float]
     if isinstance(default, bool | str):
         return type(default)
@@ -309,19 +302,29 @@ def _kind(default: Any) -> Any:
 
 
 def centre(side: int, crop: int) -> Box:
-    """The centre of an image of side x side pixels: left, top, side."""
+    """Return the centre of an image of side x side pixels: left, top, side."""
     corner = (side - crop) // 2
     return corner, corner, crop
 
 
 def cut(image: PixelArray, box: Box, crop: int) -> PixelArray:
-    """Returns the box (left, top, side) of an image uint8 `[H, W, 3]`, resized to `[crop, crop, 3]`.
+    """Return the box (left, top, side) of an image uint8 `[H, W, 3]`, resized to `[crop, crop, 3]`.
 
     Outside the image, its edge is repeated.
     """
-    from contml.data._resampling import crop as crop_box  # here: it imports numba
+    return np.ascontiguousarray(_planes(image, box, crop).permute(1, 2, 0).numpy())
 
-    return crop_box(image, box, crop)
+
+def _planes(image: PixelArray, box: Box, crop: int) -> Tensor:
+    """Return the box of an image as planes `[3, crop, crop]`. The box is as in `cut`."""
+    left, top, side = box
+    if 0 <= left <= image.shape[1] - side and 0 <= top <= image.shape[0] - side:
+        pixels = image[top : top + side, left : left + side]
+    else:
+        rows, columns = np.arange(top, top + side), np.arange(left, left + side)
+        pixels = image.take(rows, 0, mode="clip").take(columns, 1, mode="clip")
+    planes = torch.from_numpy(pixels).permute(2, 0, 1)
+    return planes if side == crop else interpolate(planes[None], (crop, crop), mode="bilinear", antialias=True)[0]
 
 
 #: Every transform by its name in a config. Transforms of torchvision are `torchvision:NAME`.

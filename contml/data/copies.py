@@ -1,11 +1,11 @@
-"""Images that are the same: a split that divides them finds training images in its test."""
+"""Images that appear more than once. A split that divides equal images has training images in its test split."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,48 +16,41 @@ from contml._support.errors import InputError
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note, progress_bar
 from contml.data.draw import Array
-from contml.data.sources import ImageFiles, ImageSource, PackedFiles, Vector, Vectors
+from contml.data.sources import ImageSource, Vector
 from contml.data.split import SPLIT_TITLES, Split
+from contml.data.text_files import escaped, visible
 from contml.labels.judged import JudgedItems
 
 #: Bytes of a digest.
 DIGEST = 16
-#: The last bytes of files of equal size are compared first: of most, these differ.
+#: The last bytes of files of equal size are compared first. In most files they differ.
 _LAST = 4096
 #: Bytes that are read at a time.
 _BLOCK = 1 << 20
-#: More files than these are compared by their paths alone: reading each would take hours.
+#: More files than this number are compared by their paths only, since reading each file would take hours.
 MOST_READ = 1_000_000
 
 
 def same_images(*parts: Sequence[ImageSource]) -> Array:
-    """Returns a number for each image `[N]` of all parts, the same for equal crops of files with equal content.
+    """Return a number for each image `[N]` of all parts. Equal crops of files with equal content have the same number.
 
-    An image without a file equals no other image. An image whose file is missing equals images of the same path. Of
-    more than a million files, only the paths are compared, and this is printed.
+    An image without a file equals no other image. An image whose file is missing equals images of the same path. If
+    there are more than a million files, only the paths are compared, and the command prints a note.
     """
-    pictures = [part.pictures if isinstance(part, Vectors) else part for part in parts]
-    packed = [part for part in pictures if isinstance(part, PackedFiles)]
-    if len(packed) == len(parts):
-        files = same_files(Texts.concatenated([part.paths for part in packed]))
-        if all(isinstance(part, ImageFiles) for part in packed):
-            return files
-        crops = Texts(crop for part in packed for crop in part.crops()).numbered()[1]
-        _, first_rows, ids = np.unique(files * len(files) + crops, return_index=True, return_inverse=True)
-        return first_rows[ids]
-    sources = [source.picture if isinstance(source, Vector) else source for part in parts for source in part]
-    stamps = [None if source is None else source.stamp for source in sources]
-    contents = same_files(["" if stamp is None else str(stamp.file) for stamp in stamps]).tolist()
+    pictures = (source.picture if isinstance(source, Vector) else source for part in parts for source in part)
+    stamps = (None if picture is None else picture.stamp for picture in pictures)
+    named = [("", "") if stamp is None else (str(stamp.file), stamp.crop) for stamp in stamps]
+    contents = same_files([file for file, _ in named]).tolist()
     numbers: dict[Hashable, int] = {}
-    images = (row if stamp is None else (contents[row], stamp.crop) for row, stamp in enumerate(stamps))
+    images = ((contents[row], crop) if file else row for row, (file, crop) in enumerate(named))
     return np.array([numbers.setdefault(image, row) for row, image in enumerate(images)], dtype=np.int64)
 
 
 def same_files(files: Sequence[str]) -> Array:
-    """Returns a number for each file `[N]`: the row of the first one with equal content; "" equals no other.
+    """Return a number for each file `[N]`: the row of the first file with equal content. "" equals no other file.
 
-    Files of equal size are compared whole, and files that are missing by their paths; of more than a million files, the
-    paths are compared, and this is printed.
+    Files of equal size are compared whole. Files that are missing are compared by their paths. If there are more than a
+    million files, only the paths are compared, and the command prints a note.
     """
     files = as_texts(files)
     paths = files.numbered()[0]
@@ -68,7 +61,7 @@ def same_files(files: Sequence[str]) -> Array:
         )
         contents = np.arange(len(paths))
     else:
-        contents = _compared.first_equal(paths)
+        contents = _first_equal(paths)
     if len(paths) == len(files):
         return contents
     path_ids, numbers = files.numbered()[1], np.arange(len(files))
@@ -76,57 +69,39 @@ def same_files(files: Sequence[str]) -> Array:
     return np.where(files.is_empty, numbers, first_rows[contents[path_ids]])
 
 
-class _Compared:
-    """Digests of the files that were compared last: a task compares its training images, and then all of them.
-
-    A file is read again if its size or its time of change differs.
-    """
-
-    def __init__(self) -> None:
-        self.paths = Texts(())
-        self.states = np.empty((0, 2), np.int64)  # [P,2]: as `_states`
-        self.digests = np.empty((0, 2), "S16")  # [P,2]: of the last bytes, and of the whole file; empty: not read
-
-    def first_equal(self, paths: Texts) -> Array:
-        """The row of the first file with equal content, for each of different files `[P]`."""
-        states = _states(paths)
-        contents, rows = np.arange(len(paths)), np.flatnonzero(states[:, 0] > 0)
-        if not len(rows):
-            return contents
-        digests = np.zeros((len(paths), 2), "S16")
-        known = paths.positions(self.paths)
-        same = np.flatnonzero(known >= 0)
-        same = same[(states[same] == self.states[known[same]]).all(1)]
-        digests[same] = self.digests[known[same]]
-        keys = states[rows, 0]
-        for column in (0, 1):
-            _, ids, counts = np.unique(keys, return_inverse=True, return_counts=True)
-            alike = counts[ids] > 1  # as far as it is known
-            rows, ids = rows[alike], ids[alike]
-            found = digests[:, column]
-            if column:  # the last bytes of a small file are all
-                found[rows] = np.where(states[rows, 0] <= _LAST, digests[rows, 0], found[rows])
-            unread = rows[found[rows] == b""].tolist()
-            with progress_bar(len(unread), "comparing image files") as progress:
-                for done, row in enumerate(unread, start=1):
-                    found[row] = digest_of(paths[row], None if column else _LAST)
-                    progress(done)
-            keys = ids * len(rows) + np.unique(found[rows], return_inverse=True)[1]
-        _, first, ids = np.unique(keys, return_index=True, return_inverse=True)
-        contents[rows] = rows[first[ids]]
-        if len(same) < len(paths):
-            self.paths, self.states, self.digests = paths, states, digests
-        return contents
+def _first_equal(paths: Texts) -> Array:
+    """Return, for each of P different files, the row of the first file with equal content, `[P]`."""
+    sizes = np.fromiter(map(_size, paths), np.int64, len(paths))
+    contents, rows = np.arange(len(paths)), np.flatnonzero(sizes > 0)
+    keys = sizes[rows]
+    for last in (_LAST, None):
+        _, ids, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        rows, ids = rows[counts[ids] > 1], ids[counts[ids] > 1]
+        digests = np.empty(len(rows), f"S{DIGEST}")
+        with progress_bar(len(rows), "comparing image files") as progress:
+            for place, row in enumerate(rows.tolist()):
+                digests[place] = digest_of(paths[row], last)
+                progress(place + 1)
+        keys = ids * len(rows) + np.unique(digests, return_inverse=True)[1]
+    _, first, ids = np.unique(keys, return_index=True, return_inverse=True)
+    contents[rows] = rows[first[ids]]
+    return contents
 
 
-_compared = _Compared()
+def _size(file: str) -> int:
+    """Return the bytes of a file. Return 0 if it is not a regular file."""
+    try:
+        status = os.stat(file)  # noqa: PTH116
+    except (OSError, ValueError):
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def joined(groups: Sequence[str], images: Array) -> Sequence[str]:
-    """Returns the group of each item `[N]`; groups that share an image are one, with the first of their names.
+    """Return the group of each item `[N]`. Groups that share an image are joined, and get the first of their names.
 
-    If that group would have more than half of the items, as where an image stands for all that are missing, groups stay
-    as they are: otherwise nothing could be drawn.
+    A joined group may have more than half of the items, for example if one placeholder replaces all missing images. In
+    this case groups stay as they are. Otherwise no part of the items could be drawn.
 
     Args:
         groups: the group of each item.
@@ -157,10 +132,10 @@ class Copies:
     """Images that are in the data more than once.
 
     Attributes:
-        items: number of items whose image is that of an earlier item.
+        items: number of items whose image is also the image of an earlier item.
         divided: number of items of a split whose image is also in an earlier split, by the names of both splits.
         contradictions: number of images that have different labels.
-        example: the names of two items of one of them; None if there are none.
+        example: the names of two items with the same image and different labels. None if no image has different labels.
     """
 
     items: int
@@ -169,7 +144,7 @@ class Copies:
     example: tuple[str, str] | None
 
     def __str__(self) -> str:
-        """One line; empty if no image is repeated."""
+        """Return one line. It is empty if no image is repeated."""
         if not self.items:
             return ""
         parts = [_counted(self.items, "item has", "items have") + " the image of another"]
@@ -178,14 +153,17 @@ class Copies:
             parts.append(f"{count:,} of the {SPLIT_TITLES[later]} split {is_also}")
         if self.example is not None:
             contradictions = _counted(self.contradictions, "image has", "images have")
-            parts.append(f"{contradictions} different labels (such as {' and '.join(self.example)})")
+            one, other = self.example
+            one, other = (one, other) if visible(one) != visible(other) else (escaped(one), escaped(other))
+            parts.append(f"{contradictions} different labels (such as {one} and {other})")
         return "; ".join(parts)
 
 
 def find_copies(splits: Mapping[str, Split]) -> Copies:
-    """Compares the images of all splits, and the labels of equal images.
+    """Compare the images of all splits, and the labels of equal images.
 
-    A judged item that is in several splits, as where judgments are divided, is one item; judgments of it differ.
+    If judgments are divided between splits, a judged item may be in several splits. It then counts as one item. Judged
+    items have no contradictions, since judgments of one item may differ.
     """
     is_judged = any(isinstance(split.labels, JudgedItems) for split in splits.values())
     images = same_images(*(split.images for split in splits.values()))
@@ -226,28 +204,11 @@ def _counted(count: int, one: str, several: str) -> str:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _states(files: Texts) -> Array:
-    """Size in bytes and time of change of each file `[N, 2]`; 0 of anything but a regular file.
-
-    Each folder is listed once.
-    """
-    states, done = np.zeros((len(files), 2), np.int64), 0
-    with progress_bar(len(files), "listing image files") as progress:
-        for folder, rows, names in files.folders():
-            wanted, found = set(names), dict[str, tuple[int, int]]()
-            with suppress(OSError, ValueError), os.scandir(folder or ".") as entries:  # there may be no such folder
-                for entry in entries:
-                    if entry.name in wanted and entry.is_file():
-                        status = entry.stat()
-                        found[entry.name] = status.st_size, status.st_mtime_ns
-            of_names = (found.get(name, (0, 0)) for name in names)
-            states[rows] = np.fromiter(of_names, np.dtype((np.int64, 2)), len(names))
-            progress(done := done + len(rows))
-    return states
-
-
 def digest_of(file: str, last: int | None = None) -> bytes:
-    """A digest of the `last` bytes of a file, or of all; of its path, if it cannot be read: it equals no other."""
+    """Return a digest of the `last` bytes of a file, or of all its bytes.
+
+    If the file cannot be read, return a digest of its path, which equals no other digest.
+    """
     content = hashlib.blake2b(digest_size=DIGEST)
     try:
         with opened(Path(file)) as stream:

@@ -1,18 +1,15 @@
-"""Decodes images. A file, a picture and an array with the same pixels give the same RGB pixels.
+"""Decoding of images. A file, a picture and an array with the same pixels give the same RGB pixels.
 
-This is the only place that opens image files. Grey, palette, CMYK, YCbCr, LAB and HSV become RGB, without colour
+This is the only module that opens image files. Grey, palette, CMYK, YCbCr, LAB and HSV become RGB, without colour
 profiles. Transparent pixels are laid on white. Integers of more than 8 bits keep their highest 8 bits: the range that
 their format declares becomes 0 to 255. Floats must be 0 (black) to 1 (white). 32-bit integers declare no range, and are
-refused. Of several pictures in a file, the first is read.
+refused. If a file has several pictures, the first is read.
 """
 
 from __future__ import annotations
 
-import io
 import os
-import struct
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -30,7 +27,8 @@ from contml._support.errors import InputError, one_line
 T = TypeVar("T")
 #: An RGB image: uint8 `[H, W, 3]`.
 PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
-#: What an image source reads: a file, its content, a picture, pixels `[H, W]` or `[H, W, C]`; or features `[F]`.
+#: The result of reading an image source: a file, its content, a picture, pixels `[H, W]` or `[H, W, C]`, or features
+#: `[F]`.
 ImageItem: TypeAlias = "Path | BinaryIO | Image.Image | np.ndarray[Any, np.dtype[Any]]"
 
 #: Endings of image names by format, in lower case.
@@ -56,13 +54,13 @@ _MISSING = {name: package for name, (module, package) in _NEEDED.items() if find
 _FORMATS = tuple(name for name in _ENDINGS if name not in _MISSING)
 #: Endings of image names that are read, in lower case.
 IMAGE_SUFFIXES = tuple(suffix for name in _FORMATS for suffix in _ENDINGS[name])
-#: The package that reads images with an ending that is not read.
+#: The package to install for each image ending that is not read now.
 READ_BY = {suffix: package for name, package in _MISSING.items() for suffix in _ENDINGS[name]}
 
-#: What is read, in words.
+#: The names of the formats that are read, as text.
 FORMAT_NAMES = ", ".join({"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(name, name) for name in _FORMATS)
 
-#: JPEGs, of one picture and of several, can be decoded at a fraction of their size.
+#: JPEG formats, with one picture or several, can be decoded at a fraction of their size.
 _JPEGS = ("JPEG", "MPO")
 _ORIENTATION = 0x0112  # the EXIF tag
 _UPRIGHT = {
@@ -75,37 +73,24 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
-#: How files of a format begin; only Pillow knows all others.
-_STARTS = {
-    "JPEG": (b"\xff\xd8\xff",),
-    "PNG": (b"\x89PNG\r\n",),
-    "GIF": (b"GIF8",),
-    "TIFF": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
-}
 _ARRAYS = "an image as an array must be [H, W] or [H, W, 1 to 4], of uint8, uint16, bool, or floats from 0 to 1"
-#: The largest file in bytes that is read without its metadata.
-_LARGEST = 1 << 28
 
 
 def names_image(name: str) -> bool:
-    """Returns whether a name has the ending of an image, also of a format that no installed package reads."""
+    """Return True if a name has the ending of an image, including formats that no installed package reads."""
     return name.lower().endswith((*IMAGE_SUFFIXES, *READ_BY))
 
 
 def resized(item: ImageItem, name: str, side: int) -> PixelArray:
-    """Returns an image as uint8 `[side, side, 3]`; its aspect ratio is not kept.
+    """Return an image as uint8 `[side, side, 3]`. Its aspect ratio is not kept.
 
     Raises:
         OSError: it cannot be decoded.
         InputError: it is an array of another dtype or shape.
     """
-    from contml.data._resampling import resize  # here: it imports numba
-
     # JPEGs are decoded at no less than twice this size, so that resizing still averages pixels.
     picture = decode(item, name, 2 * side)
-    if picture.size == (side, side):
-        return np.array(picture)  # a copy: torch needs a writable array
-    return resize(np.asarray(picture), side)
+    return np.array(picture.resize((side, side), Image.Resampling.BILINEAR))  # a copy: torch needs a writable array
 
 
 def decode(
@@ -116,17 +101,18 @@ def decode(
     crop: Callable[[Image.Image], Image.Image] = lambda picture: picture,
     upright: bool = True,
 ) -> Image.Image:
-    """Returns an image in RGB.
+    """Return an image in RGB.
 
     Args:
         item: a file, its content, a picture, or pixels.
-        name: its name, for errors.
-        min_size: a JPEG may be decoded at a fraction of its size, but not below this; None: at its size.
-        crop: cuts a part from the pixels of the file, as they are before they are turned.
-        upright: turn it by its EXIF orientation.
+        name: the name of the image, for errors.
+        min_size: a JPEG may be decoded at a fraction of its size, but not below this number of pixels. Default: at its
+            size.
+        crop: cuts a part from the pixels of the file, before the image is turned upright.
+        upright: turn the image by its EXIF orientation.
 
     Raises:
-        OSError: it cannot be decoded; the message is the cause.
+        OSError: it cannot be decoded. The message is the cause.
         InputError: it is an array of another dtype or shape.
     """
     if isinstance(item, np.ndarray):
@@ -145,7 +131,7 @@ def decode(
 
 
 def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
-    """Returns `function(picture)` of the picture in an image file, or given by its content.
+    """Return `function(picture)` for the picture in an image file, or in its content.
 
     Raises:
         OSError: it cannot be opened or decoded; its format is not read, it is not a regular file, or it has more
@@ -154,14 +140,7 @@ def from_file(file: Path | BinaryIO, function: Callable[[Image.Image], T]) -> T:
     if isinstance(file, Path):
         with _file(file) as stream:
             return from_file(stream, function)
-    try:
-        with _opened(file) as picture:
-            return function(picture)
-    except OSError:
-        content = _without_metadata(file)
-        if content is None:
-            raise
-    with _opened(content) as picture:
+    with _opened(file) as picture:
         return function(picture)
 
 
@@ -205,7 +184,10 @@ def _one_kind_of_error() -> Iterator[None]:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """The formats that are read, which Pillow then knows; it starts other programs for some others."""
+    """Return the formats that are read.
+
+    Pillow is limited to them, since it starts other programs for some other formats.
+    """
     Image.preinit()  # otherwise it would import all of them to read one
     if "HEIF" in _FORMATS:
         import pillow_heif
@@ -215,29 +197,22 @@ def _formats() -> tuple[str, ...]:
 
 
 def _unknown_format(file: BinaryIO) -> str:
-    """Why Pillow cannot identify a file."""
-    head = _head(file)
+    """Return the reason why Pillow cannot identify a file."""
+    file.seek(0)
+    head = file.read(16)
     if "HEIF" in _MISSING and head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"hevc"):
         return f"HEIF; pip install {_MISSING['HEIF']} reads it"
-    for name, starts in _STARTS.items():
-        if head.startswith(starts):
-            return f"a {name} file that is damaged, or of a kind that Pillow does not read"
-    return f"not an image, or of a format that is not read: must be {FORMAT_NAMES}"
-
-
-def _head(file: BinaryIO) -> bytes:
-    file.seek(0)
-    return file.read(16)
+    return f"not an image, damaged, or of a format that is not read: must be {FORMAT_NAMES}"
 
 
 def contained(picture: Image.Image, size: tuple[int, int], method: Image.Resampling) -> Image.Image:
-    """Returns a picture fitted into a size, as `ImageOps.contain`, but a narrow one keeps at least a pixel."""
+    """Fit a picture into a size, as `ImageOps.contain` does. A narrow picture keeps at least one pixel."""
     fitted = ImageOps.contain(picture, size, method)
     return fitted if all(fitted.size) else picture.resize((max(fitted.width, 1), max(fitted.height, 1)), method)
 
 
 def cause(error: OSError) -> str:
-    """Returns on one line why an image cannot be decoded."""
+    """Return the reason why an image cannot be decoded, on one line."""
     return error.strerror or one_line(error)
 
 
@@ -256,7 +231,7 @@ def _to_rgb(picture: Image.Image, crop: Callable[[Image.Image], Image.Image], up
 
 
 def orientation(picture: Image.Image) -> int:
-    """The EXIF orientation of a picture, 1 to 8; 1 if it has none, or if its EXIF block is damaged."""
+    """Return the EXIF orientation of a picture, 1 to 8. Return 1 if it has none, or if its EXIF block is damaged."""
     try:
         value = picture.getexif().get(_ORIENTATION, 1)
         return value if value in _UPRIGHT else 1
@@ -282,7 +257,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _in_8_bits(picture: Image.Image) -> Image.Image:
-    """A picture of mode F, I or I;16 in grey, perhaps with transparency."""
+    """Convert a picture of mode F, I or I;16 to 8-bit grey, perhaps with transparency."""
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) else {}
     values = np.asarray(picture)
     if picture.mode == "I" and picture.format not in ("PNG", "PPM"):  # these have 16 bits
@@ -297,7 +272,7 @@ def _in_8_bits(picture: Image.Image) -> Image.Image:
 
 
 def _to_uint8(values: np.ndarray[Any, Any], bits: int = 16) -> PixelArray:
-    """Pixels of 8 bits, of integers of up to `bits` bits, of booleans or of floats."""
+    """Convert integers of up to `bits` bits, booleans or floats to pixels of 8 bits."""
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     if values.dtype == bool:
@@ -318,52 +293,3 @@ def _from_array(values: np.ndarray[Any, Any], name: str) -> Image.Image:
     pixels = _to_uint8(values)
     picture = Image.fromarray(pixels[..., 0] if values.ndim == 3 and channels == 1 else pixels)
     return _on_white(picture) if channels in (2, 4) else picture.convert("RGB")
-
-
-# -- damaged metadata --------------------------------------------------------------------------------------------------
-
-
-def _without_metadata(file: BinaryIO) -> BinaryIO | None:
-    """A PNG or a WebP file without what says nothing about its pixels, which Pillow refuses if it is damaged.
-
-    None for any other file.
-    """
-    pixels = _PIXELS.get(_head(file)[:4])
-    if pixels is None or file.seek(0, os.SEEK_END) > _LARGEST:
-        return None
-    file.seek(0)
-    return io.BytesIO(pixels(file.read()))
-
-
-def _pixels_of_png(content: bytes) -> bytes:
-    """The chunks that a decoder must know, transparency, and the EXIF block if it is not damaged."""
-    kept, start = [content[:8]], 8
-    while start + 12 <= len(content):
-        length, kind = struct.unpack_from(">I4s", content, start)
-        chunk = content[start : start + 12 + length]
-        is_whole = zlib.crc32(chunk[4:-4]) == int.from_bytes(chunk[-4:])
-        if kind[:1].isupper() or kind == b"tRNS" or (kind == b"eXIf" and is_whole):
-            kept.append(chunk)
-        start += len(chunk)
-    return b"".join(kept)
-
-
-def _pixels_of_webp(content: bytes) -> bytes:
-    """The chunks of pixels, and the EXIF block if it is not cut short."""
-    kept, start = [], 12
-    while start + 8 <= len(content):
-        kind, length = struct.unpack_from("<4sI", content, start)
-        end = start + 8 + length + length % 2
-        chunk = content[start:end]
-        if kind == b"VP8X":
-            chunk = chunk[:8] + bytes([chunk[8] & ~_WEBP_METADATA]) + chunk[9:]
-        if kind in _WEBP_CHUNKS and start + 8 + length <= len(content):
-            kept.append(chunk)
-        start = end
-    body = b"".join(kept)
-    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
-
-
-_WEBP_CHUNKS = (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"EXIF")
-_WEBP_METADATA = 0x20 | 0x04  # the flags of a colour profile and of XMP
-_PIXELS = {b"\x89PNG": _pixels_of_png, b"RIFF": _pixels_of_webp}

@@ -1,6 +1,6 @@
-"""Drawn data sets, kept in a folder: an item takes milliseconds to draw, and next to nothing to read.
+"""Drawn data sets, kept in a folder. Drawing an item takes milliseconds, reading it takes much less.
 
-    ~/.cache/contml/drawn/KEY.safetensors        one array per thing that is drawn, with a row for each item
+    ~/.cache/contml/drawn/KEY.safetensors        one array per kind of drawn value, with a row for each item
 
 The key is a hash of all that the items depend on: seed, numbers and size, the source of the package that draws them,
 and the versions of numpy and Pillow. A damaged file is drawn again. The folder may be removed at any time.
@@ -27,20 +27,20 @@ from contml._support.progress import progress_bar
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.draw import Array
 
-#: What is drawn in fewer seconds is not kept, and the bytes of all files: the sets that were not read for longest go.
+#: A set that is drawn in fewer seconds is not kept. If all files have more bytes, the sets not read for longest go.
 _LEAST_SECONDS, _MAX_BYTES = 0.5, 1 << 30
 
 
 def drawn(
     draw: Callable[[int, Any, int], tuple[Array, ...]], seed: int, numbers: Sequence[Any], size: int, what: str
 ) -> list[Array]:
-    """Draws items, or reads them if they were drawn before. Returns an array `[N, ...]` for each thing that is drawn.
+    """Draw items, or read them if they were drawn before. Return an array `[N, ...]` for each kind of drawn value.
 
     Args:
         draw: `draw(seed, number, size)` returns the arrays of an item, of the same shapes for each item. It depends on
             nothing but its arguments, numpy, Pillow, and the files of its package.
         seed: the seed of the data set.
-        numbers: the number of each item, or another key of numbers.
+        numbers: the number of each item, or several numbers that identify the item.
         size: side of an image in pixels.
         what: the items in a progress bar, such as "rooms".
     """

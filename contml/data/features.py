@@ -1,10 +1,13 @@
-"""Files of features: one vector or map per item, written by `contml features`, read in place of images.
+"""Files of features: one vector or map per item, written by `contml features` or others, read in place of images.
 
-`.npz` holds `names` `[N]`, `features` `[N, F]` (maps: `[N, P, F]`, at P places) and `split` `[N]`; Parquet has columns
-of these names. `.npy` holds only the vectors: first the training items, then the test items.
+`.npz` holds `names` `[N]`, `features` `[N, F]` and `split` `[N]`. Feature maps are `[N, P, F]`, at P places. Parquet
+has columns of the same names. `.npy` holds only the vectors: first the training items, then the test items. Files of
+other programs may also be `.safetensors`. Their arrays or columns may have other names (`_NAMES`, `_VALUES`), and may
+lack the names of the items.
 
-Each file also holds `made`, JSON that says what the vectors were made from: a command that is called again finds out
-whether its file is complete. It is the array `made` of a `.npz`, metadata of Parquet, a second array of `.npy`.
+A file of `contml features` also holds `made`, JSON that describes what the vectors were made from. A command that is
+called again uses it to find out whether its file is complete. It is the array `made` of a `.npz`, metadata of Parquet,
+and a second array of `.npy`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import os
 import tokenize
 import unicodedata
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +28,7 @@ import numpy as np
 from contml._support.arrays import read_arrays
 from contml._support.door import opened
 from contml._support.errors import InputError, one_line
-from contml._support.files import FEATURES, atomic, check_suffix, most_unpacked, shared_folder, taken
+from contml._support.files import FEATURES, VECTORS, atomic, check_suffix, most_unpacked, shared_folder, taken
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note
 from contml.data.sources import Vectors
@@ -37,6 +40,9 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 _DAMAGED = (NotImplementedError, SyntaxError, tokenize.TokenError)
 #: Vectors that are checked at a time.
 _CHUNK = 1 << 16
+#: Names of the array or column of names, and of vectors, in files of other programs.
+_NAMES = ("names", "name", "ids", "id", "image", "images", "file", "files", "path", "paths")
+_VALUES = ("features", "embeddings", "embedding", "vectors", "vector")
 
 
 class Features(NamedTuple):
@@ -47,15 +53,16 @@ class Features(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a file of features says about itself.
+    """The record in a file of features: what its vectors were made from.
 
     Attributes:
-        key: a hash of all that its vectors depend on: the model, the options, the names and states of the images.
+        key: a hash of everything that determines the vectors: the model, the options, the names and states of the
+            images.
         items: number of vectors.
-        dim: their length.
+        dim: length of the vectors.
         broken: name and cause of each image that is left out.
-        settings: what the key depends on but the images, by the name of the setting; empty in files of contml 0.1.
-        sizes: a hash of the names of the images and the sizes of their files; empty in files of contml 0.1.
+        settings: the settings in the key, by name, without the images. Empty in files of contml 0.1.
+        sizes: a hash of the names of the images and the sizes of their files. Empty in files of contml 0.1.
         content: a hash of the bytes of the images.
     """
 
@@ -68,7 +75,7 @@ class Made(NamedTuple):
     content: str = ""
 
     def difference(self, settings: Mapping[str, str]) -> str:
-        """The first setting that differs from others, in words; "" if none does.
+        """Describe the first setting that differs from the settings of a command. Return "" if they are equal.
 
         Args:
             settings: the settings of a command.
@@ -86,14 +93,14 @@ class Made(NamedTuple):
 def write_features(
     path: Path, names: Sequence[str], splits: Sequence[str] | None, values: Floats, made: Made | None = None
 ) -> None:
-    """Writes vectors `[N, F]` or maps `[N, P, F]` with the name of each, and the split if `splits` are given.
+    """Write vectors `[N, F]` or maps `[N, P, F]` with the name of each item, and the split if `splits` are given.
 
     Args:
         path: the file.
         names: the name of each item `[N]`.
         splits: the split of each item `[N]`.
         values: the vectors or maps.
-        made: what they were made from.
+        made: the record of what they were made from.
 
     Raises:
         InputError: the format of the suffix cannot hold them.
@@ -131,7 +138,7 @@ def write_features(
 
 
 def unicode_name(name: str) -> str:
-    """A name as Parquet can hold it: bytes of a file name that are not UTF-8 are escaped, as in messages."""
+    """Return a name as Parquet can hold it. Bytes of a file name that are not UTF-8 are escaped, as in messages."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
@@ -141,16 +148,17 @@ def finished_file(
     settings: Mapping[str, str] | None = None,
     is_same: Callable[[Made], bool] = lambda _: False,
 ) -> Made | None:
-    """What a file says about how it was made, if it is complete; None if there is no file.
+    """Return the record of a file, if the file is complete. Return None if there is no file.
 
     Args:
         path: a file of features, or of embeddings (`contml embed`).
-        key: the key of a file that is complete, called if there is one; None: not known yet.
-        settings: what the key depends on but the images; None: they are not recorded.
-        is_same: called for another key with equal settings: whether the file was made from the same images anyway.
+        key: computes the key of a complete file. It is called if there is a file. None if the key is not known yet.
+        settings: the settings in the key, by name, without the images. None if they are not recorded.
+        is_same: called if the key differs and the settings are equal. It returns True if the images are the same
+            anyway.
 
     Raises:
-        InputError: another file has its name, or one of other settings or images.
+        InputError: another file has its name, or a file of other settings or images.
     """
     if not os.path.lexists(path):
         return None
@@ -193,25 +201,25 @@ def _of_parquet(path: Path) -> bytes:
     return bytes(parquet.read_schema(path).metadata[_MADE.encode()])
 
 
-#: The key under which a file says what it was made from, and how it is read, by suffix.
+#: The key of the record in a file, and the functions that read it, by suffix.
 _MADE = "made"
 _READERS: dict[str, Callable[[Path], bytes]] = {".npz": _of_npz, ".npy": _of_npy, ".parquet": _of_parquet}
 
 
 def read_features(path: Path) -> Features:
-    """Reads a file of features.
+    """Read a file of vectors.
 
     Raises:
         InputError: there is no such file, it has another format, or a vector is not finite.
     """
-    check_suffix(path, FEATURES)
+    check_suffix(path, VECTORS)
     file = str(path)
     try:
         names, values = _read(path)
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(file, "no such file", hint="'contml features' writes one") from None
+        raise InputError(file, "no such file", hint="'contml features' writes one of images") from None
     except (LookupError, ValueError, ArithmeticError, OSError, EOFError, MemoryError, *_DAMAGED) as error:
         raise InputError(file, f"not a file of features ({one_line(error)})") from None
     if values.ndim not in (2, 3) or values.dtype.kind not in "fiu" or not values.size:
@@ -221,7 +229,7 @@ def read_features(path: Path) -> Features:
         raise InputError(file, f"{len(names):,} names for {len(values):,} vectors", hint="give one name per vector")
     values = values.astype(np.float32, copy=False)
     for start in range(0, len(values), _CHUNK):  # the values may be more than the memory holds
-        # What was read of a file stays in memory as long as the file is mapped: each part has a map of its own.
+        # Parts that were read stay in memory as long as the file is mapped. So each part has its own map.
         part = _read(path)[1] if isinstance(values, np.memmap) else values
         is_finite = np.isfinite(part[start : start + _CHUNK])
         if not is_finite.all():
@@ -234,34 +242,75 @@ def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
     opened(path).close()
     if path.suffix == ".npy":
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
-    if path.suffix == ".npz":
-        arrays = read_arrays(path, most_unpacked(path.stat().st_size))
-        _check_has(path, "arrays", [*arrays], "names")
-        return Texts(map(str, arrays["names"])), arrays["features"]
-    from pyarrow import compute, parquet
+    if path.suffix == ".parquet":
+        return _read_parquet(path)
+    arrays = _read_safetensors(path) if path.suffix == ".safetensors" else read_arrays(path, _most_bytes(path))
+    maybe = {name for name, array in arrays.items() if array.ndim in (2, 3) or name in _VALUES}
+    values = _called(path, maybe, _VALUES)
+    lists = {name for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "USiu"}
+    names = _called(path, lists - {"split", _MADE}, _NAMES, needed=False)
+    return Texts(map(str, arrays[names])) if names else None, arrays[values]
 
-    _check_has(path, "columns", parquet.read_schema(path).names, "name")
-    table = parquet.read_table(path, columns=["name", "features"])
-    values = table["features"]
+
+def _most_bytes(path: Path) -> int:
+    return most_unpacked(path.stat().st_size)
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:  # numpy has no bfloat16
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    return {name: (each.float() if each.is_floating_point() else each).numpy() for name, each in tensors.items()}
+
+
+def _read_parquet(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
+    from pyarrow import compute, parquet, types
+
+    schema = parquet.read_schema(path)
+    is_list = {field.name: types.is_list(field.type) or types.is_fixed_size_list(field.type) for field in schema}
+    column = _called(path, {name for name, found in is_list.items() if found or name in _VALUES}, _VALUES)
+    others = {name for name, found in is_list.items() if not found} - {"split", column}
+    name = _called(path, others, _NAMES, needed=False)
+    table = parquet.read_table(path, columns=[*filter(None, (name, column))])
+    values = table[column]
+    names = Texts.of_arrow(table[name].cast("string")) if name else None
     lengths = compute.list_value_length(values)
     if len(values) and (not lengths[0].as_py() or len(lengths.unique()) > 1):
         counts = lengths.to_pylist()
         row = next((row for row, count in enumerate(counts) if count != counts[0]), 0)
-        found = f"the vector of {table['name'][row]} has {counts[row] or 'no'} numbers"
-        others = f", the one of {table['name'][0]} {counts[0] or 'none'}" if row else ""
-        raise InputError(str(path), f"{found}{others}", "must be vectors of one length")
+        first, other = (f"row {at}" if names is None else names[at] for at in (0, row))
+        found = f"the vector of {other} has {counts[row] or 'no'} numbers"
+        others_have = f", the one of {first} {counts[0] or 'none'}" if row else ""
+        raise InputError(str(path), f"{found}{others_have}", "must be vectors of one length")
     numbers = np.concatenate([part.flatten().to_numpy(zero_copy_only=False) for part in values.chunks])
-    return Texts.of_arrow(table["name"]), numbers.reshape(len(values), -1)
+    return names, numbers.reshape(len(values), -1)
 
 
-def _check_has(path: Path, what: str, found: Sequence[str], names: str) -> None:
-    if not {names, "features"} <= {*found}:
-        got = f"has the {what} {', '.join(found[:8])}"
-        raise InputError(str(path), got, f"needs {names} and features: a vector for each name")
+def _called(path: Path, found: Collection[str], known: Sequence[str], *, needed: bool = True) -> str:
+    """Return the array or column of a file that has one of the known names, or is the only one.
+
+    Return "" if there is none and it is not needed.
+
+    Raises:
+        InputError: there is none and it is needed, or there are several.
+    """
+    if name := next((name for name in known if name in found), None):
+        return name
+    if len(found) == 1:
+        return next(iter(found))
+    if not found and not needed:
+        return ""
+    what = "vectors" if needed else "names"
+    got = f"has {', '.join(sorted(found)[:8])}" if found else f"has no {what}"
+    raise InputError(str(path), got, f"must call its {what} {known[0]}, or have no others that may be {what}")
 
 
 def with_features(task: Task, path: Path) -> Task:
-    """Returns the task with vectors in place of its images.
+    """Return the task with vectors in place of its images.
 
     A file with the names of the task's items in their order is matched row by row, so that items may share a name.
 
@@ -283,6 +332,9 @@ def with_features(task: Task, path: Path) -> Task:
     elif len(features.values) != ends[-1]:
         got = f"{len(features.values):,} vectors for {ends[-1]:,} items"
         raise InputError(str(path), got, hint="give one vector per item")
+    elif any(line[1] == "split" and line[2].startswith("drawn") for line in task.columns) and not _is_made(path):
+        hint = "save them as .npz or Parquet with names; or name the split in the table: they are in its order"
+        raise InputError(str(path), "has no names, and the split is drawn", "must have the names of the items", hint)
     else:
         rows = np.arange(ends[-1])
         order = ", then ".join(f"{len(split):,} {SPLIT_TITLES[name]}" for name, split in task.splits.items())
@@ -293,12 +345,21 @@ def with_features(task: Task, path: Path) -> Task:
     return task.with_splits(dict(zip(task.splits, new_splits, strict=True)))
 
 
+def _is_made(path: Path) -> bool:
+    """Return True if `contml features` wrote this file of vectors without names.
+
+    Its vectors are in the order of the splits.
+    """
+    try:
+        return finished_file(path) is not None
+    except InputError:
+        return False
+
+
 def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Returns the row of each item among the names of a file."""
-    paths = [each.normal_paths() for each in (item_names, names)]
-    ascii_names = [each.matches(r"^[\x00-\x7f]*$") for each in paths]
+    """Return the row of each item among the names of a file."""
     compose = partial(unicodedata.normalize, "NFC")  # ä may be one character or two
-    item_keys, keys = (each.mapped(plain, each, compose) for each, plain in zip(paths, ascii_names, strict=True))
+    item_keys, keys = (Texts(map(compose, map(os.path.normpath, each))) for each in (item_names, names))
     if item_keys == keys:
         return np.arange(len(names))
     rows = item_keys.positions(keys)
@@ -323,6 +384,10 @@ def _rows_of(item_names: Texts, names: Texts, path: Path) -> np.ndarray[Any, np.
 
 
 def _below_shared_folder(names: Texts) -> tuple[Texts, str]:
-    """The names below the folder that all of them share, and that folder; "" for none."""
-    folder = shared_folder([folder for folder, _, _ in names.folders()])
-    return (names.without_prefix(os.path.join(folder, "")) if folder else names), folder  # noqa: PTH118
+    """Return the names below the folder that all of them share, and this folder.
+
+    The folder is "" if they share none.
+    """
+    folder = shared_folder({os.path.dirname(name) for name in names})  # noqa: PTH120
+    prefix = os.path.join(folder, "") if folder else ""  # noqa: PTH118
+    return Texts(name.removeprefix(prefix) for name in names), folder

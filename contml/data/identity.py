@@ -1,7 +1,7 @@
-"""Which items a run was trained and evaluated on: their names, labels and splits, and what changed since.
+"""The items that a run was trained and evaluated on: their names, labels and splits, and the changes since.
 
 An item is recognized by its name below the root folder, so a data set may move. Saved items hold a short hash of each
-label; it is independent of the other items, so other rows of a table do not change it.
+label. The hash does not depend on other items, so other rows of a table do not change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +34,7 @@ class DataRecord:
     Attributes:
         names: the names of the items, by split.
         labels: a short hash of the label of each item, by split.
-        queries: the rows of the queries, by split; empty if every item is a query.
+        queries: the rows of the queries, by split. It is empty if every item is a query.
     """
 
     names: Mapping[str, Sequence[str]]
@@ -44,7 +43,7 @@ class DataRecord:
 
     @classmethod
     def of(cls, task: Task, root: str = "") -> DataRecord:
-        """The record of a task; `root`: the folder that names of items may start with."""
+        """Return the record of a task. `root` is the folder that names of items may start with."""
         splits = task.splits
         return cls(
             {name: item_names(split, root) for name, split in splits.items()},
@@ -53,7 +52,7 @@ class DataRecord:
         )
 
     def save(self, path: Path) -> None:
-        """Write the record: of each split the bytes and the lengths of all texts, and the queries."""
+        """Write the record: for each split the bytes and the lengths of all texts, and the queries."""
         tensors: dict[str, Tensor] = {}
         for split in self.names:
             tensors[f"{split}.queries"] = torch.tensor(self.queries[split], dtype=torch.int64)
@@ -104,57 +103,52 @@ class DataRecord:
         return cls(names, labels, {split: rows.tolist() for split, rows in queries.items()})
 
     def changes(self, now: DataRecord) -> list[str]:
-        """What differs, by split: how many items were added, removed, moved to another split, and changed."""
+        """Return the differences by split: how many items were added, removed, moved to another split, and changed."""
         if self == now:
             return []
-        splits, nothing = dict.fromkeys([*self.names, *now.names]), Texts(())
-        all_names = [as_texts(record.names.get(split, nothing)) for record in (self, now) for split in splits]
-        different, numbers = Texts.concatenated(all_names).numbered()
-        # The number of the name of each item, by split: before, and now.
-        parts = iter(np.split(numbers, np.cumsum([*map(len, all_names)])[:-1]))
-        before, after = ({split: next(parts) for split in splits} for _ in (self, now))
-        count = len(different)
-        is_before, is_after = ({split: _mask(count, items[split]) for split in splits} for items in (before, after))
+        splits, records = dict.fromkeys([*self.names, *now.names]), (self, now)
+        before, after = (
+            {part: dict(zip(each.names.get(part, ()), each.labels.get(part, ()), strict=True)) for part in splits}
+            for each in records
+        )
+        was_query, is_query = (
+            {part: {each.names[part][row] for row in each.queries.get(part, ())} for part in splits} for each in records
+        )
         entered, left = (
-            np.any([a[split] & ~b[split] for split in splits], axis=0)
-            for a, b in ((is_after, is_before), (is_before, is_after))
+            {name for part in splits for name in a[part].keys() - b[part].keys()}
+            for a, b in ((after, before), (before, after))
         )
         changes = []
         for split in splits:
-            added = after[split][~is_before[split][after[split]]]
-            removed = before[split][~is_after[split][before[split]]]
-            is_query_before, is_query = (
-                _mask(count, items[split][np.array(record.queries.get(split, ()), np.int64)])
-                for record, items in ((self, before), (now, after))
-            )
-            kept_rows = np.flatnonzero(is_before[split][after[split]])
-            row_before = np.zeros(count, np.int64)
-            row_before[before[split]] = np.arange(len(before[split]))
-            kept = after[split][kept_rows]
-            labels = [as_texts(record.labels.get(split, nothing)) for record in (self, now)]
-            differs = labels[0].taken(row_before[kept]).differs(labels[1].taken(kept_rows))
+            old, new = before[split], after[split]
+            added, removed = [name for name in new if name not in old], [name for name in old if name not in new]
+            kept = [name for name in new if name in old]
+            moved = was_query[split] ^ is_query[split]
             counts = {
-                "added": added[~left[added]],
-                "removed": removed[~entered[removed]],
-                "moved to another split": removed[entered[removed]],
-                "moved from another split": added[left[added]],
-                "with another label": kept[differs],
-                "moved between queries and gallery": kept[is_query_before[kept] != is_query[kept]],
+                "added": [name for name in added if name not in left],
+                "removed": [name for name in removed if name not in entered],
+                "moved to another split": [name for name in removed if name in entered],
+                "moved from another split": [name for name in added if name in left],
+                "with another label": [name for name in kept if old[name] != new[name]],
+                "moved between queries and gallery": [name for name in kept if name in moved],
             }
             found = {change: items for change, items in counts.items() if len(items)}
-            words = [f"{len(items):,} {change} ({different[int(items[0])]})" for change, items in found.items()]
+            words = [f"{len(items):,} {change} ({items[0]})" for change, items in found.items()]
             if words:
                 changes.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
         return changes
 
     def rows(self, split: str, now: DataRecord) -> Array:
-        """The rows of the current split that hold the saved items, in the saved order, without items that are gone."""
+        """Return the rows of the current split that hold the saved items, in the saved order.
+
+        Items that are gone are left out.
+        """
         saved, current = (as_texts(record.names.get(split, ())) for record in (self, now))
         rows = saved.positions(current)
         return rows[rows >= 0]
 
     def same_items(self, other: DataRecord, split: str) -> bool:
-        """Whether another record has the same items with the same labels in a split, in any order."""
+        """Return True if another record has the same items with the same labels in a split, in any order."""
         (names, other_names), (labels, other_labels) = (
             [as_texts(each.get(split, ())) for each in pair]
             for pair in ((self.names, other.names), (self.labels, other.labels))
@@ -163,7 +157,7 @@ class DataRecord:
         return len(names) == len(other_names) and bool((rows >= 0).all()) and labels == other_labels.taken(rows)
 
 
-#: What a record holds of each split, and its type.
+#: The parts of a record for each split, and their types.
 _PARTS = {
     "names": torch.uint8,
     "names.lengths": torch.int32,
@@ -173,19 +167,12 @@ _PARTS = {
 }
 
 
-def _mask(count: int, numbers: Array) -> Array:
-    """Whether each number below `count` is among these."""
-    mask = np.zeros(count, bool)
-    mask[numbers] = True
-    return mask
-
-
 def item_names(split: Split, root: str = "") -> Texts:
-    """The name of each item below the root folder; items that share a name are numbered."""
+    """Return the name of each item below the root folder. Items that share a name are numbered."""
     names = as_texts(split.names)
     if root:  # "./own/a.png" is "own/a.png"
-        normal = names.normal_paths().without_prefix(os.path.join(os.path.normpath(root), ""))  # noqa: PTH118
-        names = names.mapped(~names.is_empty, normal, str)
+        folder = os.path.join(os.path.normpath(root), "")  # noqa: PTH118
+        names = Texts(os.path.normpath(name).removeprefix(folder) if name else name for name in names)
     if names.num_different() == len(names):
         return names
     counts: Counter[str] = Counter()
@@ -197,10 +184,10 @@ def item_names(split: Split, root: str = "") -> Texts:
 
 
 def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
-    """The task with the items of the record that still exist, in the order of the record; without other splits.
+    """Return the task with the items of the record that still exist, in the order of the record, without other splits.
 
     Raises:
-        InputError: a split of the record has no item left, other than the validation split beside a test split.
+        InputError: a split of the record has no item left. A validation split beside a test split may be empty.
     """
     now = DataRecord.of(task, root)
     rows = {name: record.rows(name, now) for name in record.names}

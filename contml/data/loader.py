@@ -1,11 +1,11 @@
 """Batches of images: decoded, cropped and augmented in worker processes or in this one, with the same result.
 
-The augmentation is that of "Deep Metric Learning Beyond Binary Supervision": every image is resized to `resize` x
-`resize` pixels. Evaluation takes the centre crop. Training takes a crop of random size around a shifted centre, and
-flips half of the batches as a whole, so that label distances inside a batch stay valid. Crops are cut from the
-resized image, so that a cache of resized images gives the same batches, bit for bit.
+The augmentation follows "Deep Metric Learning Beyond Binary Supervision". Every image is resized to `resize` x `resize`
+pixels. Evaluation takes the centre crop. Training takes a crop of random size around a shifted centre. It flips half of
+the batches as a whole, so that label distances inside a batch stay valid. Crops are cut from the resized image, so that
+a cache of resized images gives the same batches, bit for bit.
 
-Of a frozen backbone, whose images are the same in every epoch, a batch has the features instead (`Extractor`).
+If the backbone is frozen and images are the same in every epoch, a batch has features instead (`Extractor`).
 """
 
 from __future__ import annotations
@@ -30,65 +30,52 @@ from contml._support.progress import note, progress_bar
 from contml._support.signals import ignore_in_worker
 from contml._support.validation import NonNegativeInt, PositiveInt, as_rows, check_ranges, check_whole
 from contml.contracts import Rows, Sampler
-from contml.data.batch import (
-    BatchDecoder,
-    BatchResult,
-    CropTransform,
-    Decoded,
-    Flip,
-    Request,
-    SplitFeatures,
-    Transform,
-    load_compiled,
-)
+from contml.data.batch import BatchDecoder, BatchResult, CropTransform, Decoded, Flip, Request, SplitFeatures, Transform
 from contml.data.cache import CHUNK, CachedImages, CacheKind, CacheReport, ImageCache
 from contml.data.split import Batch, Split
 
-#: The most images in a part of a batch, and the most bytes of them, which stay in the processor's cache.
+#: The most images and the most bytes of a part of a batch. The bytes stay in the processor's cache.
 _PART_ROWS, _PART_BYTES = 64, 1 << 22
-#: Parts that a worker has to do at a time.
+#: Parts that are sent to a worker at a time.
 _PARTS_PER_WORKER = 2
 
 
 class Extractor(Protocol):
-    """A frozen backbone: images uint8 `[b, 3, crop, crop]` to features float32 `[b, F]` on the CPU."""
+    """A frozen backbone. It maps images uint8 `[b, 3, crop, crop]` to features float32 `[b, F]` on the CPU."""
 
     @property
     def key(self) -> str:
-        """A hash of all that features depend on but the image; read when the first features are needed."""
-        ...
+        """A hash of all that features depend on except the image. It is read when the first features are needed."""
 
     @property
     def dim(self) -> int:
         """The length F of features."""
-        ...
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Returns the features of images."""
-        ...
+        """Return the features of images."""
 
 
 class Images:
-    """Makes batches of images: their size, augmentation, broken files, cache and number of workers.
+    """The source of batches of images: their size, augmentation, broken files, cache and number of workers.
 
     Augmentation is a function of (seed, epoch, step, row): the same for any number of workers, and after a resume.
-    Images are turned by their EXIF orientation; grey, palette, CMYK and 16-bit images become RGB; transparent pixels
+    Images are turned by their EXIF orientation. Grey, palette, CMYK and 16-bit images become RGB. Transparent pixels
     become white. Pixels of a split may be uint8, uint16, bool, or floats from 0 to 1. Batches are uint8,
-    `[B, 3, crop, crop]`. Raises `InputError` for options that contradict each other.
+    `[B, 3, crop, crop]`. Options that contradict each other raise `InputError`.
 
     Args:
-        resize: Every image is first resized to this many pixels square; its aspect ratio is not kept.
+        resize: Every image is first resized to this many pixels square. Its aspect ratio is not kept.
         crop: Side in pixels of the square that the model sees, cut from the resized image.
-        flip: What training flips with probability 1/2: the whole "batch", so that label distances of poses and label
-            maps stay valid; each "image", for other labels; or "none".
+        flip: What training flips with probability 1/2. "batch" flips the whole batch, so that label distances of poses
+            and label maps stay valid. "image" flips each image, for other labels. "none" flips nothing.
         broken: An image that cannot be decoded is an error ("fail"), or is left out of its batch and counted ("skip").
-        workers: Number of worker processes; 0 decodes in the training process.
+        workers: Number of worker processes. 0 decodes in the training process.
         cache: A folder for decoded and resized images (resize * resize * 3 bytes each), filled before the first
             epoch. Batches are the same as without it. Any number of runs, tasks and sizes can share
-            it. null: files are decoded in every epoch. The features of a frozen backbone are kept in the folder too,
-            or in the user's cache (~/.cache/contml).
-        features: A file of vectors of your own, or of 'contml features' (.npz, .npy or .parquet): they replace the
-            images, and model.backbone=features trains a head on them, a model of vectors. null: images.
+            it. With null, files are decoded in every epoch. The features of a frozen backbone are kept in the folder
+            too, or in the user's cache (~/.cache/contml).
+        features: A file of your own vectors, or a file of 'contml features' (.npz, .npy or .parquet). They replace the
+            images, and model.backbone=features trains a head on them, a model of vectors. With null, images are used.
         extractor: a frozen backbone. If nothing changes the images from epoch to epoch, batches have their features.
     """
 
@@ -114,7 +101,7 @@ class Images:
         self.flip, self.broken, self.workers, self.cache, self.features = flip, broken, workers, cache, features
         self.skip = skip
         is_fixed = isinstance(self.transform, CropTransform) and self.transform.is_fixed and flip == "none"
-        #: What makes features of images; None: batches have images.
+        #: The backbone that makes features of images. If it is None, batches have images.
         self.extractor = extractor if is_fixed else None
         #: Name and cause of each broken image left out so far.
         self.left_out: dict[str, str] = {}
@@ -125,7 +112,7 @@ class Images:
     def train_batches(
         self, split: Split, sampler: Sampler, *, epoch: int, start: int = 0, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Batch]:
-        """Yields the augmented batches of an epoch from step `start`; `part` is (rank, number of processes).
+        """Yield the augmented batches of an epoch from step `start`. `part` is (rank, number of processes).
 
         Raises:
             InputError: an image is broken and `broken` is "fail", or the processes cannot share a batch evenly.
@@ -147,7 +134,7 @@ class Images:
         return self._run(split, (request(step) for step in range(start, len(sampler))), training=True)
 
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
-        """Yields centre crops of these rows of a split, in order; `step` is the number of the batch."""
+        """Yield centre crops of these rows of a split, in order. `step` is the number of the batch."""
         check_whole(1, batch_size=batch_size)
         index = as_rows(rows, len(split))
         chunks = (index[start : start + batch_size].tolist() for start in range(0, len(index), batch_size))
@@ -155,9 +142,10 @@ class Images:
         return self._run(split, requests, training=False)
 
     def fill(self, split: Split) -> CacheReport:
-        """Decodes every image of a split that the cache lacks or whose file has changed; without a cache, every image.
+        """Decode every image of a split that the cache lacks or whose file has changed.
 
-        Images that an interrupted run has decoded are not decoded again. Broken images are in the report.
+        Without a cache, decode every image. Images that an interrupted run has decoded are not decoded again. Broken
+        images are in the report.
 
         Raises:
             InputError: the folder cannot be written or is damaged, or the images of this split come from no files.
@@ -178,9 +166,9 @@ class Images:
         return report
 
     def prepare(self, split: Split) -> CachedImages | SplitFeatures | None:
-        """Fills the cache, if there is one, before the first batch is needed; returns what it has of the split.
+        """Fill the cache, if there is one, before the first batch is needed. Return the cached images of the split.
 
-        With an `extractor`, these are the features of the split.
+        With an `extractor`, fill and return the features of the split.
 
         Raises:
             InputError: as `fill`; also, an image is broken and `broken` is "fail".
@@ -200,7 +188,11 @@ class Images:
         return self._cached[id(split)][1]
 
     def _extract(self, split: Split, extractor: Extractor) -> SplitFeatures:
-        """The features of a split: from the cache, which is filled; of images from no file, computed here."""
+        """Return the features of a split, from the cache if possible.
+
+        The cache is filled with missing features. If images come from no file, their features are computed and not
+        cached.
+        """
         images = Images(self.resize, self.crop, broken="skip", workers=self.workers, cache=self.cache)
 
         def make(rows: Rows) -> Iterator[Batch]:
@@ -238,7 +230,7 @@ class Images:
         return ImageCache(self.cache or user_cache("features"), CacheKind.features(extractor.key[:32], extractor.dim))
 
     def count_without_features(self, split: Split) -> int:
-        """The number of images of a split whose features are not in the cache; an image from no file never is in it.
+        """Count the images of a split whose features are not in the cache. An image from no file is never in the cache.
 
         Raises:
             InputError: there is no `extractor`.
@@ -251,7 +243,7 @@ class Images:
             return len(split)
 
     def check(self, split: Split, rows: range) -> None:
-        """Decodes the images of some rows that will be needed at the end of a training, if broken images are errors.
+        """Decode some images that will be needed at the end of a training, if broken images are errors.
 
         Raises:
             InputError: an image is broken.
@@ -263,7 +255,7 @@ class Images:
                 raise self._broken_error(*broken[0])
 
     def close(self) -> None:
-        """Ends the worker processes; a later batch starts new ones."""
+        """End the worker processes. A later batch starts new ones."""
         for loader in self._loaders.values():
             loader.close()
         self._loaders.clear()
@@ -325,7 +317,7 @@ class _BatchPart(NamedTuple):
 
 
 class _PartDecoder(data.Dataset["Decoded | InputError"]):
-    """Decodes parts of batches into shared memory, in the worker processes.
+    """The decoder of parts of batches into shared memory, in the worker processes.
 
     Errors are returned and not raised: torch would wrap them in a traceback.
     """
@@ -343,14 +335,13 @@ class _PartDecoder(data.Dataset["Decoded | InputError"]):
 class _Workers:
     """Worker processes that stay alive between epochs.
 
-    Batches are divided into parts, which the workers write to shared memory. It is allocated once, since memory that is
-    new for each batch would take longer than cropping, and is copied to the batch, which may live as long as it likes.
+    Batches are divided into parts, which the workers write to shared memory. The memory is allocated once, since new
+    memory for each batch would take longer than cropping. The images are copied to the batch, which may live longer.
 
         requests -> parts -> workers: shared[place] -> batch[position]
     """
 
     def __init__(self, decoder: BatchDecoder, workers: int) -> None:
-        load_compiled()  # before the processes are forked, so that each has it
         self._decoder = decoder  # keeps the split alive, whose id is the key of this loader
         self._rows = max(1, min(_PART_ROWS, _PART_BYTES // decoder.empty().nbytes))
         places = workers * _PARTS_PER_WORKER + 1  # and one that is copied

@@ -1,19 +1,17 @@
 """Image sources: a file, a crop of a file, pixels in memory, or a vector of features in place of an image.
 
-Image sources are small frozen dataclasses: a split holds one per item and sends them to worker processes. `read`
-returns what `contml.data.decode` takes. `stamp` names the file and the crop, so that a cache can distinguish images
-without decoding them.
+Image sources are small frozen dataclasses. A split holds one per item and sends them to worker processes. `read`
+returns a value that `contml.data.decode` accepts. `stamp` identifies the file and the crop, so that a cache can
+distinguish images without decoding them.
 """
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,13 +22,12 @@ from torch.utils import data
 from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
 from contml._support.packed import Packed, row_numbers, taken
-from contml._support.packed_texts import Texts, as_texts
+from contml._support.packed_texts import as_texts
 from contml.data.decode import ImageItem, PixelArray, decode
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
-S = TypeVar("S", bound="ImageSource")
-#: The class of a path: another one, such as of a virtual file system, is kept as it is.
+#: The class of a path. A path of another class, such as a virtual file system, is kept as it is.
 _PATH = type(Path())
 
 #: The largest side of a square crop, relative to its image: a joint at x = 1,000,000 would fill the memory.
@@ -38,13 +35,16 @@ _MAX_RELATIVE_SIDE = 20
 
 
 class Stamp(NamedTuple):
-    """The file of an image, and how the image is cut from it: "" for the whole file."""
+    """The file of an image, and how the image is cut from it. "" means the whole file."""
 
     file: Path
     crop: str
 
+    def __str__(self) -> str:
+        return f"{self.file}, {self.crop}" if self.crop else str(self.file)
+
     def stat(self) -> os.stat_result:
-        """The status of the file.
+        """Return the status of the file.
 
         Raises:
             OSError: there is no such file.
@@ -54,20 +54,18 @@ class Stamp(NamedTuple):
 
 @runtime_checkable
 class ImageSource(Protocol):
-    """Where the image of an item comes from."""
+    """The source of the image of an item."""
 
     @property
     def stamp(self) -> Stamp | None:
-        """The file and the crop; None if the image comes from no file."""
-        ...
+        """The file and the crop. None if the image comes from no file."""
 
     def read(self) -> ImageItem:
-        """Returns the image.
+        """Return the image.
 
         Raises:
             OSError: it cannot be read.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -82,29 +80,12 @@ class ImageFile:
         return Stamp(self.file, "")
 
     def read(self) -> ImageItem:
-        """Returns the path of the file, which is decoded later."""
+        """Return the path of the file, which is decoded later."""
         return self.file
 
 
-class PackedFiles(Packed[S]):
-    """The image sources of many files, in arrays; a list of them needs 800 bytes more for each.
-
-    Attributes:
-        paths: the path of each file `[N]`.
-    """
-
-    paths: Texts
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @abstractmethod
-    def crops(self) -> Iterator[str]:
-        """How each image is cut from its file, as in its `Stamp`."""
-
-
-class ImageFiles(PackedFiles[ImageFile]):
-    """Many image files.
+class ImageFiles(Packed[ImageFile]):
+    """Many image files, in one array. A list would need 800 bytes more per file.
 
     Args:
         paths: the path of each file.
@@ -113,36 +94,35 @@ class ImageFiles(PackedFiles[ImageFile]):
     def __init__(self, paths: Iterable[str]) -> None:
         self.paths = as_texts(paths)
 
+    def __len__(self) -> int:
+        return len(self.paths)
+
     def _item(self, row: int) -> ImageFile:
         return ImageFile(Path(self.paths[row]))
 
     def taken(self, rows: Iterable[int]) -> Self:
-        """The files of some rows, in this order."""
+        """Return the files of some rows, in this order."""
         return type(self)(self.paths.taken(rows))
-
-    def crops(self) -> Iterator[str]:
-        """Nothing is cut from them."""
-        return repeat("", len(self))
 
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """An image in memory: a picture, or its pixels `[H, W]` or `[H, W, C]` as `contml.data.decode` takes them."""
+    """An image in memory: a picture, or its pixels `[H, W]` or `[H, W, C]`, as in `contml.data.decode`."""
 
     pixels: Image.Image | np.ndarray[Any, np.dtype[Any]]
     stamp = None
 
     def read(self) -> ImageItem:
-        """Returns the pixels."""
+        """Return the pixels."""
         return self.pixels
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """Features of an image in place of its pixels: a head on features trains in seconds (`model.backbone=features`).
+    """Features of an image in place of its pixels. A head on features trains in seconds (`model.backbone=features`).
 
     Args:
-        values: float32 `[F]`; of feature maps, `[P, F]` at P places.
+        values: float32 `[F]`, or feature maps `[P, F]` at P places.
         picture: the source of the image itself, for galleries.
     """
 
@@ -151,7 +131,7 @@ class Vector:
     stamp = None
 
     def read(self) -> ImageItem:
-        """Returns the features."""
+        """Return the features."""
         return self.values
 
 
@@ -179,14 +159,14 @@ class Vectors(Packed[Vector]):
         return Vector(self.values[self.rows[row]], self.pictures[row])
 
     def taken(self, rows: Iterable[int]) -> Self:
-        """The features of some rows, in this order."""
+        """Return the features of some rows, in this order."""
         index = row_numbers(rows)
         return type(self)(self.values, taken(self.pictures, index), self.rows[index])
 
 
 @dataclass(frozen=True)
 class BoxCrop:
-    """The part of an image file inside a box; the box is rounded to whole pixels and clipped to the image."""
+    """The part of an image file inside a box. The box is rounded to whole pixels and clipped to the image."""
 
     file: Path
     box: Box
@@ -194,10 +174,10 @@ class BoxCrop:
     @property
     def stamp(self) -> Stamp:
         """The file and the box."""
-        return Stamp(self.file, _box_text(self.box))
+        return Stamp(self.file, f"box {self.box}")
 
     def read(self) -> ImageItem:
-        """Returns the crop.
+        """Return the crop.
 
         Raises:
             OSError: the image cannot be decoded, or the box lies outside of it.
@@ -213,37 +193,24 @@ class BoxCrop:
         return picture.crop((left, top, right, bottom))
 
 
-def _box_text(box: Box) -> str:
-    return f"box {box}"
+def box_of(numbers: Sequence[float]) -> Box:
+    """Return the box (left, top, right, bottom) of x, y, width and height."""
+    x, y, width, height = numbers
+    return x, y, x + width, y + height
 
 
-class BoxCrops(PackedFiles[BoxCrop]):
-    """Boxes of many image files.
-
-    Args:
-        paths: the path of each file.
-        boxes: left, top, right and bottom of each `[N, 4]`, float64 or int64.
-    """
-
-    def __init__(self, paths: Iterable[str], boxes: np.ndarray[Any, np.dtype[Any]]) -> None:
-        self.paths, self.boxes = as_texts(paths), boxes
-
-    def _item(self, row: int) -> BoxCrop:
-        return BoxCrop(Path(self.paths[row]), tuple(self.boxes[row].tolist()))
-
-    def taken(self, rows: Iterable[int]) -> Self:
-        """The boxes of some rows, in this order."""
-        index = row_numbers(rows)
-        return type(self)(self.paths.taken(index), self.boxes[index])
-
-    def crops(self) -> Iterator[str]:
-        """The box of each image."""
-        return (_box_text(tuple(box.tolist())) for box in self.boxes)
+def box_names(names: Iterable[str]) -> list[str]:
+    """Return the names of images with the number of each box in its image, from 1: photo.jpg#2."""
+    counts, found = dict[str, int](), []
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+        found.append(f"{name}#{counts[name]}")
+    return found
 
 
 @runtime_checkable
 class MapStyle(Protocol):
-    """A data set whose items have numbers: one of torch, of Hugging Face `datasets`, or your own."""
+    """A data set whose items have numbers: a data set of torch, of Hugging Face `datasets`, or your own."""
 
     def __len__(self) -> int: ...
 
@@ -256,8 +223,8 @@ class DatasetImage:
 
     Args:
         dataset: gives images, dictionaries with an "image" (as Hugging Face does), or tuples with an image first.
-            An image is a picture, or uint8 `[3, H, W]` or `[H, W, 3]`; without a transform, since contml resizes and
-            augments images itself.
+            An image is a picture, or uint8 `[3, H, W]` or `[H, W, 3]`. The data set needs no transform, since contml
+            resizes and augments images itself.
         row: the number of the item.
     """
 
@@ -266,7 +233,7 @@ class DatasetImage:
     stamp = None
 
     def read(self) -> ImageItem:
-        """Returns the picture or the pixels.
+        """Return the picture or the pixels.
 
         Raises:
             InputError: the data set gives something else.
@@ -281,10 +248,10 @@ class DatasetImage:
 
 
 def as_sources(images: Any) -> Sequence[ImageSource]:
-    """The image source of each item.
+    """Return the image source of each item.
 
     Args:
-        images: image sources; or files, pictures or pixels, uint8 `[H, W, 3]` or `[3, H, W]`; or a map-style data set
+        images: image sources, files, pictures or pixels, uint8 `[H, W, 3]` or `[3, H, W]`, or a map-style data set
             (`DatasetImage`).
 
     Raises:
@@ -304,27 +271,9 @@ def as_sources(images: Any) -> Sequence[ImageSource]:
     examples: dict[type, Any] = {type(image): image for image in items}
     if not all(isinstance(example, ImageSource) for example in examples.values()):
         items = [_as_source(row, image) for row, image in enumerate(items)]
-    return _packed(items)
-
-
-def _packed(sources: Sequence[ImageSource]) -> Sequence[ImageSource]:
-    """Files, or crops of files of one kind, in arrays; other sources as they are."""
-    kinds = {type(source) for source in sources}
-    made: Any = sources
-    if len(kinds) != 1 or not kinds <= {ImageFile, BoxCrop, SquareCrop}:
-        return sources
-    if any(type(source.file) is not _PATH for source in made):
-        return sources
-    paths = Texts(str(source.file) for source in made)
-    if kinds == {ImageFile}:
-        return ImageFiles(paths)
-    if kinds == {BoxCrop}:
-        numbers = {type(edge) for source in made for edge in source.box}
-        is_plain = numbers in ({int}, {float}) and all(len(source.box) == 4 for source in made)
-        return BoxCrops(paths, np.array([source.box for source in made])) if is_plain else sources
-    squares = np.array([source.square for source in made], np.float64)
-    sizes = np.array([source.image_size or (0, 0) for source in made], np.int32)
-    return SquareCrops(paths, squares, np.array([source.side for source in made], np.int32), sizes)
+    if len(items) and all(type(source) is ImageFile and type(source.file) is _PATH for source in items):
+        return ImageFiles(str(source.file) for source in items)
+    return items
 
 
 def _as_source(row: int, image: Any) -> ImageSource:
@@ -336,7 +285,7 @@ def _as_source(row: int, image: Any) -> ImageSource:
 
 
 def _pixels(name: str, image: Any) -> Image.Image | PixelArray:
-    """A picture as it is; pixels as an array `[H, W, 3]`."""
+    """Return a picture as it is. Return pixels as an array `[H, W, 3]`."""
     if isinstance(image, Image.Image):
         return image
     if isinstance(image, Tensor | np.ndarray) and image.ndim == 3 and image.dtype in (torch.uint8, np.uint8):
@@ -352,7 +301,7 @@ def _pixels(name: str, image: Any) -> Image.Image | PixelArray:
 
 
 class Square(NamedTuple):
-    """A square in an image: left edge, top edge and side in pixels; the first pixel covers 0 to 1."""
+    """A square in an image: left edge, top edge and side in pixels. The first pixel covers 0 to 1."""
 
     left: float
     top: float
@@ -361,13 +310,13 @@ class Square(NamedTuple):
 
 @dataclass(frozen=True)
 class SquareCrop:
-    """A square of an image file, resized to one size; usually a person.
+    """A square of an image file, resized to one size. It usually shows a person.
 
     Args:
         file: the image.
-        square: what to cut; outside the image, its edge is repeated.
+        square: the square to cut. Outside the image, its edge is repeated.
         side: side of the crop in pixels.
-        image_size: width and height that the image must have; None if they are not known.
+        image_size: width and height that the image must have. None if they are not known.
     """
 
     file: Path
@@ -378,10 +327,11 @@ class SquareCrop:
     @property
     def stamp(self) -> Stamp:
         """The file and the square."""
-        return Stamp(self.file, _square_text(self.side, self.square))
+        square = ", ".join(f"{number:.3f}" for number in self.square)
+        return Stamp(self.file, f"{self.side} x {self.side} of {square}")
 
     def read(self) -> ImageItem:
-        """Returns the crop `[side, side, 3]`.
+        """Return the crop `[side, side, 3]`.
 
         Raises:
             OSError: the image cannot be decoded.
@@ -419,41 +369,3 @@ class SquareCrop:
         corner = (left - x0 + padding[0], top - y0 + padding[1])
         box = (*corner, min(corner[0] + size, padded.width), min(corner[1] + size, padded.height))
         return np.asarray(padded.resize((self.side, self.side), Image.Resampling.BICUBIC, box))
-
-
-def _square_text(side: int, square: Iterable[float]) -> str:
-    return f"{side} x {side} of {', '.join(f'{number:.3f}' for number in square)}"
-
-
-class SquareCrops(PackedFiles[SquareCrop]):
-    """Squares of many image files.
-
-    Args:
-        paths: the path of each file.
-        squares: left, top and side of each `[N, 3]`, float64.
-        side_lengths: the sides of the crops in pixels `[N]`.
-        sizes: width and height that each image must have `[N, 2]`; 0 where they are not known.
-    """
-
-    def __init__(
-        self,
-        paths: Iterable[str],
-        squares: np.ndarray[Any, np.dtype[np.float64]],
-        side_lengths: np.ndarray[Any, np.dtype[np.int32]],
-        sizes: np.ndarray[Any, np.dtype[np.int32]],
-    ) -> None:
-        self.paths, self.squares, self.side_lengths, self.sizes = as_texts(paths), squares, side_lengths, sizes
-
-    def _item(self, row: int) -> SquareCrop:
-        width, height = self.sizes[row].tolist()
-        size = (width, height) if width or height else None
-        return SquareCrop(Path(self.paths[row]), Square(*self.squares[row].tolist()), int(self.side_lengths[row]), size)
-
-    def taken(self, rows: Iterable[int]) -> Self:
-        """The squares of some rows, in this order."""
-        index = row_numbers(rows)
-        return type(self)(self.paths.taken(index), self.squares[index], self.side_lengths[index], self.sizes[index])
-
-    def crops(self) -> Iterator[str]:
-        """The square of each image."""
-        return map(_square_text, map(int, self.side_lengths), self.squares)

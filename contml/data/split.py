@@ -1,4 +1,4 @@
-"""A split holds images, labels, queries and gallery; a task has a training and a test split."""
+"""Splits and tasks. A split holds images, labels, queries and gallery. A task has a training and a test split."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ Explainer: TypeAlias = Callable[[tuple[int, int], tuple[Image.Image, Image.Image
 #: The names of splits in messages.
 SPLIT_TITLES = {"train": "training", "val": "validation", "test": "test"}
 
-#: Labels are compared in blocks of so many items.
+#: The number of items in a block whose labels are compared.
 _BLOCK = 256
 
 
 def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
-    """Refuse labels of training that are all equal: the first item is at label distance 0 from all others.
+    """Refuse training labels that are all equal, where the first item is at label distance 0 from all others.
 
-    Items are compared until one differs. `subject`: what the error names.
+    Items are compared until one differs. `subject` is the name in the error.
 
     Raises:
         InputError: all labels are equal.
@@ -67,16 +67,16 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
 
 @dataclass(frozen=True)
 class View:
-    """What pages draw of a split, where the words of its label space do not say all.
+    """The drawing of a split on pages, if the text of its label space is not enough.
 
     The functions must be picklable, such as frozen dataclasses at the top level of a module: worker processes receive
     them.
 
     Args:
-        renderer: draws the label of a row on its picture; None: the words of the label space, below the picture.
-        legend: what the colours of the renderer mean: "#rrggbb" and a name each.
-        explainer: shows why two rows are near or far; None: both pictures. The label space supplies the words.
-        rows: the rows that the functions know, one for each row of the split; None: the same.
+        renderer: draws the label of a row on its picture. Default: the text of the label, below the picture.
+        legend: the meaning of the colours of the renderer: "#rrggbb" and a name each.
+        explainer: shows why two rows are near or far. Default: both pictures. The label space supplies the text.
+        rows: the number under which the functions know each row of the split. Default: the same number.
     """
 
     renderer: Renderer | None = None
@@ -85,11 +85,11 @@ class View:
     rows: Sequence[int] | None = None
 
     def row(self, row: int) -> int:
-        """The row that the functions know for a row of the split."""
+        """Return the row number that the functions know for a row of the split."""
         return row if self.rows is None else self.rows[row]
 
     def taken(self, rows: Iterable[int]) -> View:
-        """The view of some rows of the split, in this order."""
+        """Return the view of some rows of the split, in this order."""
         if self.renderer is None and self.explainer is None:
             return self
         return replace(self, rows=[self.row(int(row)) for row in rows])
@@ -102,22 +102,22 @@ class Split:
     Args:
         images: the image source of each item; also files, pictures, pixels, or a map-style data set (of torch, of
             Hugging Face `datasets`, your own) without a transform, whose labels are not read.
-        names: the name of each item in errors and captions: its path if it comes from a file.
+        names: the name of each item in errors and captions. It is the path of an image that comes from a file.
         labels: the label space of the items, a root.
         queries: rows of the queries. If queries and gallery are None, each row is a query against all others.
-        gallery: rows that are ranked; disjoint from the queries.
-        groups: the group of each item `[N]`, such as the house of a photograph: queries of one group are not
+        gallery: rows that are ranked, disjoint from the queries.
+        groups: the group of each item `[N]`, such as the house of a photograph. Queries of one group are not
             independent. Names of groups are numbered.
-        exclude_group: the gallery of a query omits the other items of its group; False if labels are classes.
-        group_name: what a group is, such as "house"; "" if that is not known. If `metadata` has this name, its values
-            are the names of the groups.
-        places: the K of the main metric of graded labels is a tenth of this number, at most 10: one for all splits of
-            a data set; None: the number of items that every query can find.
-        recall_at: the values of K that papers on this data set report Recall@K for.
+        exclude_group: the gallery of a query omits the other items of its group. Give False if labels are classes.
+        group_name: the kind of group, such as "house", or "" if it is not known. If `metadata` has this name, its
+            values are the names of the groups.
+        places: the K of the main metric of graded labels is a tenth of this number, at most 10. All splits of a data
+            set have the same number. Default: the number of items that every query can find.
+        recall_at: the values of K for which papers on this data set report Recall@K.
         excluded: number of items left out, by reason.
-        view: what pages draw besides the words of the label space.
-        metadata: other values of the items by name, a text or number `[N]` each, None where one is missing: the page
-            of `contml explore` colours and filters by them.
+        view: the drawing on pages, besides the text of the label space.
+        metadata: other values of the items by name, a text or number `[N]` each, None where one is missing. The page of
+            `contml explore` colours and filters by them.
     """
 
     images: Sequence[ImageSource]
@@ -161,7 +161,10 @@ class Split:
 
     @property
     def excluded_groups(self) -> Tensor | None:
-        """The group of each item `[N]`, where the gallery of a query omits its own; None: it omits the query alone."""
+        """The group of each item `[N]`, if the gallery of a query omits its own group.
+
+        None if it omits only the query.
+        """
         return self.groups if self.exclude_group else None
 
     @property
@@ -175,24 +178,24 @@ class Split:
 
     @property
     def feature_dim(self) -> int | None:
-        """The length of the feature vectors, or of the vectors of feature maps; None if the items are images."""
+        """The length of the feature vectors, or of the vectors of feature maps. None if the items are images."""
         source = self.images[0] if self.images else None
         return source.values.shape[-1] if isinstance(source, Vector) else None
 
     def image(self, row: int) -> ImageItem:
-        """Returns the image of a row: a file to decode, a picture, pixels, or features."""
+        """Return the image of a row: a file to decode, a picture, pixels, or features."""
         return self.images[row].read()
 
     def stamp(self, row: int) -> Stamp | None:
-        """Returns the file of the image of a row and the crop; None if it comes from no file."""
+        """Return the file of the image of a row and the crop. Return None if it comes from no file."""
         return self.images[row].stamp
 
     def name(self, row: int) -> str:
-        """Returns the name of a row."""
+        """Return the name of a row."""
         return self.names[row]
 
     def with_short_names(self) -> Split:
-        """Returns the split with names for pages: absolute paths begin below the folder that all of them share."""
+        """Return the split with names for pages: absolute paths begin below the folder that all of them share."""
         folders = [os.path.dirname(name) for name in self.names if os.path.isabs(name)]  # noqa: PTH117, PTH120
         if not (folder := shared_folder(folders)):
             return self
@@ -200,9 +203,9 @@ class Split:
         return replace(self, names=[name.removeprefix(shared) for name in self.names])
 
     def picture(self, row: int, min_size: int | None = None) -> Image.Image:
-        """Returns the image of a row in RGB, upright; `min_size` as in `contml.data.decode.decode`.
+        """Return the image of a row in RGB, upright. `min_size` is as in `contml.data.decode.decode`.
 
-        Of an item that has features and no image file, the picture shows its name.
+        If an item has features and no image file, the picture shows its name.
 
         Raises:
             OSError: it cannot be decoded.
@@ -218,7 +221,7 @@ class Split:
         return name_picture(self.name(row))
 
     def subset(self, rows: Rows) -> Split:
-        """Returns a split of some rows, in this order. Its queries and gallery are ascending."""
+        """Return a split of some rows, in this order. Its queries and gallery are ascending."""
         index = as_rows(rows, len(self))
         if len(index) == len(self) and bool((index == torch.arange(len(self))).all()):
             return self
@@ -242,7 +245,7 @@ class Split:
         )
 
     def draw(self, row: int, size: int) -> Image.Image:
-        """Returns the image of a row, `size` pixels square, with its label drawn on it, or in words below it."""
+        """Return the image of a row, `size` pixels square, with its label drawn on it, or as text below it."""
         if self.view.renderer is not None:
             return self.view.renderer(self.picture(row), self.view.row(row), size)
         classes = self.labels.class_ids
@@ -250,7 +253,10 @@ class Split:
         return draw_words(self.picture(row), self.labels.text(row), size, colour)
 
     def explain(self, query: int, row: int, size: int) -> TitledPictures | None:
-        """Shows why two rows are near or far, in pictures of at most `size` pixels; None without an explainer."""
+        """Return pictures that show why two rows are near or far, of at most `size` pixels.
+
+        Return None without an explainer.
+        """
         if self.view.explainer is None:
             return None
         rows = self.view.row(query), self.view.row(row)
@@ -263,11 +269,12 @@ class Task:
 
     Args:
         train: the training split.
-        test: the test split; None: the data have none, and the validation split is evaluated.
-        val: the validation split, which selects a checkpoint or an option; None: one can be drawn from `train`.
-        val_groups: the group of each training item, which a drawn validation split does not divide; None: its class, if
-            no class is both in training and in testing, else the item alone.
-        summary: what was found and what was left out, as (label, text); `contml check` prints it.
+        test: the test split. If it is None, the validation split is evaluated.
+        val: the validation split, which selects a checkpoint or an option. If it is None, one can be drawn from
+            `train`.
+        val_groups: the group of each training item, which a drawn validation split does not divide. Default: the class,
+            if no class is both in training and in testing, or else the item alone.
+        summary: what was found and what was left out, as (label, text). `contml check` prints it.
         columns: how the columns of a table were read: rows of text, a header first.
         suggested: returns a config that suits a training split of the data, and changes to it.
     """
@@ -294,26 +301,26 @@ class Task:
         return {name: split for name, split in splits.items() if split is not None}
 
     def with_splits(self, splits: Mapping[str, Split], **changes: Any) -> Task:
-        """The task with `splits` in place of its splits of the same names."""
+        """Return the task with `splits` in place of its splits of the same names."""
         return replace(self, **{"train": self.train, "val": self.val, "test": self.test, **splits, **changes})
 
     @property
     def evaluated(self) -> Split:
-        """The split whose metrics are the result: the test split, or the validation split if there is none."""
+        """The split whose metrics are the result: the test split, or the validation split if there is no test split."""
         return self.splits[self.evaluated_name]
 
     @property
     def evaluated_name(self) -> Literal["test", "val"]:
-        """The name of that split: "test" or "val"."""
+        """The name of the evaluated split: "test" or "val"."""
         return "val" if self.test is None else "test"
 
 
 class Batch(NamedTuple):
     """Images uint8 `[b, 3, crop, crop]`, or features float32 `[b, F]`, and their rows.
 
-    `rows` `[b]` are rows of the split and `positions` `[b]` positions in the sampler's batch, both int64. `skipped` is
-    the number of broken images that were left out; the order of the others is unchanged. The sampler's anchors are the
-    positions below `sampler.anchors`.
+    `rows` `[b]` are rows of the split, int64. `positions` `[b]` are positions in the sampler's batch, int64. `skipped`
+    is the number of broken images that were left out. The order of the others is unchanged. The sampler's anchors are
+    the positions below `sampler.anchors`.
     """
 
     images: Tensor
@@ -324,9 +331,9 @@ class Batch(NamedTuple):
 
 
 class Loader(Protocol):
-    """Makes batches of the images of a split, such as `contml.data.Images`."""
+    """A source of batches of the images of a split, such as `contml.data.Images`."""
 
-    #: What training flips: whole batches, each image, or "none" (`contml.data.Images`).
+    #: The unit that training flips: whole batches, each image, or "none" (`contml.data.Images`).
     flip: Literal["batch", "image", "none"]
     #: Name and cause of each broken image left out so far.
     left_out: dict[str, str]
@@ -334,31 +341,26 @@ class Loader(Protocol):
     def train_batches(
         self, split: Split, sampler: Sampler, *, epoch: int, start: int = 0, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Batch]:
-        """Yield the augmented batches of an epoch from step `start`; `part` is (rank, number of processes)."""
-        ...
+        """Yield the augmented batches of an epoch from step `start`. `part` is (rank, number of processes)."""
 
     def test_batches(self, split: Split, rows: Rows, batch_size: int) -> Iterator[Batch]:
         """Yield these rows of a split in order, without augmentation."""
-        ...
 
     def prepare(self, split: Split) -> object:
-        """Do what is done once for a split, before its first batch."""
-        ...
+        """Prepare a split once, before its first batch."""
 
     def check(self, split: Split, rows: range) -> None:
         """Raise `InputError` if one of these images is broken, and broken images are errors."""
-        ...
 
     def close(self) -> None:
         """End the worker processes."""
-        ...
 
 
 def check_split(split: object) -> None:
-    """Refuses what is no split, such as a data set of torch.
+    """Refuse an object that is not a split, such as a data set of torch.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a split.
     """
     if not isinstance(split, Split):
         got, hint = f"a {type(split).__name__}", "make contml.data.Split(dataset, names, labels)"
@@ -366,10 +368,10 @@ def check_split(split: object) -> None:
 
 
 def query_split(queries: Rows, items: int) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the rows of the queries and of the gallery; (None, None) if there are no queries.
+    """Return the rows of the queries and of the gallery. Return (None, None) if there are no queries.
 
     Args:
-        queries: the rows of the queries; all others are the gallery.
+        queries: the rows of the queries. All other rows are the gallery.
         items: number of items of the split.
     """
     is_query = torch.zeros(items, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Columns of a table in Arrow, and how they grow by chunks of rows."""
+"""Columns of a table in Arrow, built from chunks of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 from unicodedata import normalize
@@ -18,7 +18,7 @@ import pyarrow
 from pyarrow import compute
 
 from contml._support.errors import InputError, closest
-from contml._support.packed import Packed, row_numbers
+from contml._support.packed import row_numbers
 from contml._support.packed_texts import Texts
 from contml._support.validation import PositiveInt, check_arguments
 from contml.data.text_files import MAX_BYTES, alike, decoded, is_missing, read_content
@@ -27,35 +27,17 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Cells that mean a missing value, in lower case: what pandas, R, spreadsheets and data bases write.
 MISSING = (
-    *(
-        "na",
-        "n/a",
-        "n.a.",
-        "nan",
-        "-nan",
-        "+nan",
-        "nat",
-        "null",
-        "none",
-        "nil",
-        "<na>",
-        "<null>",
-        "-",
-        "--",
-        "?",
-        "\\n",
-    ),
+    *("na", "n/a", "n.a.", "nan", "-nan", "+nan", "nat", "null", "none", "nil", "<na>", "<null>"),
+    *("-", "--", "?", "\\n"),
     *("#n/a", "#na", "#n/a n/a", "#null!", "#value!", "#ref!", "#div/0!", "#name?", "#num!"),
     *("1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"),
 )
 
 
-#: A table may have so many rows, where no option says otherwise.
+#: The most rows of a table, by default.
 MAX_ROWS = 10_000_000
-#: A table may have so many columns: each costs a fifth of a millisecond.
+#: The most columns of a table. Each column takes a fifth of a millisecond.
 MAX_COLUMNS = 20_000
-#: Cells that are objects of Python at a time.
-_PART = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -63,15 +45,16 @@ class TableOptions:
     """How a table is read, and how large it may be.
 
     Args:
-        delimiter: the character between the cells of a file of text; null: found automatically.
+        delimiter: the character between the cells of a file of text. null detects it.
         encoding: the encoding of a file of text without a byte-order mark.
-        sheet: the sheet of an Excel file; null: the only one that is filled.
-        missing_words: cells that mean a missing value in upper or lower case, as an empty cell does; null: `MISSING`.
+        sheet: the sheet of an Excel file. null reads the only sheet that is filled.
+        missing_words: cells that mean a missing value in upper or lower case, as an empty cell does. null means
+            `MISSING`.
         max_bytes: the largest file that is read, in bytes after unpacking.
         max_rows: the most rows that are read.
     """
 
-    #: What an error writes before the name of an option to say how to set it, such as "--table "; "": it cannot be set.
+    #: The text before the name of an option in an error, such as "--table ". It is "" if the option cannot be set.
     set_by: ClassVar[str] = ""
 
     delimiter: str | None = None
@@ -91,18 +74,18 @@ class TableOptions:
             raise InputError("encoding", repr(self.encoding), "must be utf-8, latin-1, utf-16 or similar") from None
 
     def too_many_bytes(self, path: Path, got: str, limit: int | None = None, hint: str = "") -> InputError:
-        """The error of a file that has too many bytes, or so many that they take more memory than its bytes."""
+        """Return the error for a file with too many bytes, or with values that take too much memory."""
         hints = [hint, f"{self.set_by}max_bytes=NUMBER to read more" if self.set_by else ""]
         allowed = f"must be at most {limit or self.max_bytes:,} bytes"
         return InputError(str(path), got, allowed, ", or ".join(filter(None, hints)))
 
     def too_many_rows(self, path: Path, got: str) -> InputError:
-        """The error of a file that has too many rows."""
+        """Return the error for a file with too many rows."""
         hint = f"{self.set_by}max_rows=NUMBER to read more" if self.set_by else ""
         return InputError(str(path), got, f"must be at most {self.max_rows:,} rows", hint)
 
     def text(self, path: Path, option: str = "") -> str:
-        """The text of a file; `option`: the task's option that names it, for errors.
+        """Read the text of a file. `option` is the task's option that names the file, for errors.
 
         Raises:
             InputError: no such file, damaged, too large, or in another encoding.
@@ -116,9 +99,10 @@ class Column:
     """A column of a table.
 
     Args:
-        cells: `[N]`, null where the cell is missing: texts without white space around them, numbers, lists of texts, or
-            lists of numbers.
-        missing: the words that were read as missing, and how many cells have each; also the number of nulls in lists.
+        cells: `[N]`, null for a missing cell. Cells are texts without white space around them, numbers, lists of texts,
+            or lists of numbers.
+        missing: the words that were read as missing, and the number of cells with each word. It also counts the nulls
+            in lists.
     """
 
     cells: pyarrow.ChunkedArray
@@ -129,7 +113,7 @@ class Column:
 
     @property
     def kind(self) -> str:
-        """What a cell is: "text", "number", "texts" or "numbers"."""
+        """The kind of cells: "text", "number", "texts" or "numbers"."""
         kind = self.cells.type
         if pyarrow.types.is_large_list(kind):
             return "texts" if pyarrow.types.is_large_string(kind.value_type) else "numbers"
@@ -137,48 +121,37 @@ class Column:
 
     @property
     def filled(self) -> Array:
-        """Whether each cell has a value, bool `[N]`."""
+        """True for each cell that has a value, bool `[N]`."""
         return np.asarray(self.cells.is_valid())
 
     def texts(self, rows: Sequence[int] | None = None) -> list[str]:
-        """The cells as texts, "" where one is missing; a list is written as JSON.
+        """Return the cells as texts, with "" for a missing cell. A list is written as JSON.
 
         Args:
-            rows: which; None: all.
+            rows: the rows to return. Default: all rows.
         """
         cells = self.cells if rows is None else self.cells.take(pyarrow.array(rows, pyarrow.int64()))
-        texts: list[str] = _as_text(cells).fill_null("").to_pylist()
-        return texts
+        return _as_text(cells).fill_null("").to_pylist()
 
     def packed_texts(self) -> Texts:
-        """The cells as texts in one array."""
+        """Return the cells as texts in one array."""
         return Texts.of_arrow(_as_text(self.cells))
 
-    def parts(self) -> Iterator[Column]:
-        """Some rows after others, whose cells may be objects of Python at a time."""
-        return (replace(self, cells=self.cells.slice(start, _PART)) for start in range(0, len(self), _PART))
-
-    def values(self, rows: Iterable[int]) -> CellValues:
-        """Some cells as texts, numbers or lists of these; None where one is missing."""
-        return CellValues(self.cells).taken(rows)
+    def values(self, rows: Iterable[int]) -> list[Any]:
+        """Return some cells as texts, numbers or lists of these. A missing cell is None."""
+        return self.cells.take(pyarrow.array(row_numbers(rows))).to_pylist()
 
     def lists(self) -> list[list[Any] | None]:
-        """The cells of a column of lists; None where one is missing."""
-        lists: list[list[Any] | None] = self.cells.to_pylist()
-        return lists
+        """Return the cells of a column of lists. A missing cell is None."""
+        return self.cells.to_pylist()
 
     def in_brackets(self) -> Iterator[tuple[int, str]]:
-        """Yields the row and the text of each cell that may be a list or an object, as it begins with a bracket."""
-        if self.kind != "text":
-            cells = self.texts() if self.kind != "number" else ()
-            yield from ((row, cell) for row, cell in enumerate(cells) if cell)
-            return
-        begins = compute.match_substring_regex(self.cells, r"^[\[{]").fill_null(False)
-        rows = np.flatnonzero(np.asarray(begins)).tolist()
-        yield from zip(rows, self.texts(rows), strict=True)
+        """Yield row and text of each cell that begins with a bracket. It may be a list or an object."""
+        cells = self.texts() if self.kind != "number" else ()
+        yield from ((row, cell) for row, cell in enumerate(cells) if cell.startswith(("[", "{")))
 
     def distinct(self) -> tuple[list[str], Array]:
-        """The different texts of the cells, in the order of the rows, and the number of each cell's text `[N]`.
+        """Return the different texts of the cells, in the order of the rows, and the number of each cell's text `[N]`.
 
         A missing cell has the number -1.
         """
@@ -188,48 +161,22 @@ class Column:
         return coded.dictionary.to_pylist(), np.asarray(coded.indices.fill_null(-1))
 
 
-class CellValues(Packed[Any]):
-    """Cells as texts, numbers or lists of these; None where one is missing.
-
-    Args:
-        cells: an array of Arrow.
-    """
-
-    def __init__(self, cells: Any) -> None:
-        self._cells = cells
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def _item(self, row: int) -> Any:
-        return self._cells[row].as_py()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._cells.to_pylist())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CellValues | list) and [*self] == [*other]
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def taken(self, rows: Iterable[int]) -> CellValues:
-        """Some of the cells, in this order."""
-        return CellValues(self._cells.take(pyarrow.array(row_numbers(rows))))
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """Columns of `[N]` cells each.
 
     Args:
         path: the file, or the folder.
-        form: its format in words.
-        columns: by name, in the order of the file.
-        lines: the line of each row, or its file; None: rows are counted from 1.
-        opaque: columns whose cells are not texts, numbers or lists of these, and what they are.
-        delimiter: between the cells of a row; None where there is none.
-        left_out: what of the file is not in the table: counts by reason.
-        about: what the file says of a column, by its name: the names of joints and the limbs between them.
+        form: the name of its format.
+        columns: the columns by name, in the order of the file.
+        lines: the line of each row, or its file. If it is None, rows are counted from 1.
+        opaque: a description of each column whose cells are not texts, numbers or lists of these.
+        delimiter: the delimiter between the cells of a row. None if there is no delimiter.
+        left_out: the parts of the file that are not in the table: counts by reason.
+        about: the description of a column in the file, by its name, such as the names of joints and the limbs between
+            them.
+        boxes: the part of the image that belongs to each row `[N, 4]`, as x, y, width and height in pixels. If it is
+            None, rows have whole images.
     """
 
     path: Path
@@ -240,19 +187,20 @@ class Table:
     delimiter: str | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    boxes: Array | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
     def where(self, row: int) -> str:
-        """File and line of a row, for errors."""
+        """Return file and line of a row, for errors."""
         if self.lines is None:
             return f"{self.path}: row {row + 1}"
         line = self.lines[row]
         return str(line) if isinstance(line, Path) else f"{self.path}:{line}"
 
     def refuse_repeated(self, texts: Sequence[str]) -> None:
-        """Refuse a text of a row `[N]` that an earlier row has."""
+        """Refuse a text of a row `[N]` that equals the text of an earlier row."""
         first_rows: dict[str, int] = {}
         for row, text in enumerate(texts):
             if (first_row := first_rows.setdefault(text, row)) != row:
@@ -262,19 +210,19 @@ class Table:
 
     @property
     def root(self) -> Path:
-        """The folder that paths in it are relative to."""
+        """The folder that relative paths in the table start from."""
         return self.path if self.path.is_dir() else self.path.parent
 
     def __contains__(self, name: str) -> bool:
         return normalize("NFC", name) in self.columns
 
     def column(self, name: str, use: str, option: str = "") -> Column:
-        """A column.
+        """Return a column.
 
         Args:
-            name: its name.
-            use: what needs it, for errors.
-            option: the task's option that names it, for errors.
+            name: the name of the column.
+            use: the part that needs the column, for errors.
+            option: the task's option that names the column, for errors.
 
         Raises:
             InputError: there is no such column, or its cells are not texts, numbers or lists.
@@ -292,7 +240,7 @@ class Table:
         return self.columns[name]
 
     def texts(self, name: str, use: str, option: str = "") -> list[str]:
-        """The cells of a column as texts, "" where one is missing; arguments and errors as in `column`.
+        """Return the cells of a column as texts, with "" for a missing cell. Arguments and errors are as in `column`.
 
         Raises:
             InputError: there is no such column, or its cells are not texts, numbers or lists.
@@ -300,15 +248,15 @@ class Table:
         return self.column(name, use, option).texts()
 
     def packed_texts(self, name: str, use: str) -> Texts:
-        """As `texts`, in one array."""
+        """Return the cells of a column as texts, in one array."""
         return self.column(name, use).packed_texts()
 
 
 def column_names(path: Path, header: Sequence[str]) -> list[str]:
-    """The names of the columns; one without a name (a saved index) is named after its position.
+    """Return the names of the columns. A column without a name, such as a saved index, is named after its position.
 
     Raises:
-        InputError: two of them are equal, or look equal; or there are too many.
+        InputError: two names are equal or look equal, or there are too many columns.
     """
     if len(header) > MAX_COLUMNS:
         raise InputError(str(path), f"{len(header):,} columns", f"must be at most {MAX_COLUMNS:,}")
@@ -328,7 +276,7 @@ class TableBuilder:
 
     Args:
         path: the file, for errors.
-        options: how it is read.
+        options: how the file is read.
     """
 
     def __init__(self, path: Path, options: TableOptions) -> None:
@@ -347,7 +295,7 @@ class TableBuilder:
             self._missing[name] = Counter()
 
     def add(self, lines: Array, columns: Mapping[str, Any]) -> None:
-        """Add rows: the line of each, and their values by column, as lists or as arrays of Arrow.
+        """Add rows: the line of each row, and values by column, as lists or as arrays of Arrow.
 
         Raises:
             InputError: there are too many rows, or a text is not Unicode.
@@ -361,7 +309,7 @@ class TableBuilder:
         self._lines.frombytes(np.ascontiguousarray(lines, np.int64).tobytes())
 
     def _chunk(self, name: str, values: Sequence[Any], lines: Array) -> Any:
-        """Values of Python as texts, numbers, lists of texts or lists of numbers; others as JSON."""
+        """Convert Python values to texts, numbers, lists of texts or lists of numbers. Other values become JSON."""
         kinds = {type(value) for value in values} - {type(None)}
         text, number = pyarrow.large_string(), pyarrow.float64()
         try:
@@ -382,7 +330,7 @@ class TableBuilder:
             raise InputError(f"{self.path}:{line}: {name}", "not valid Unicode") from None
 
     def _cleaned(self, name: str, cells: Any) -> Any:
-        """A chunk with texts stripped, and null for words that mean a missing value, which are counted."""
+        """Strip the texts of a chunk, and replace words that mean a missing value by null. The words are counted."""
         text = pyarrow.large_string()
         if pyarrow.types.is_large_list(cells.type):
             if nulls := cells.flatten().null_count:
@@ -409,7 +357,7 @@ class TableBuilder:
         opaque: Mapping[str, str] | None = None,
         left_out: Mapping[str, int] | None = None,
     ) -> Table:
-        """The table of all rows.
+        """Return the table of all rows.
 
         Raises:
             InputError: a column after the first has values and no name.
@@ -426,7 +374,7 @@ class TableBuilder:
         )
 
     def _numbers(self) -> Sequence[int]:
-        """The line of each row; most files have no blank lines."""
+        """Return the line of each row. Most files have no blank lines."""
         count = len(self._lines)
         first = self._lines[0] if count else 0
         is_plain = bool((np.frombuffer(self._lines, np.int64) == np.arange(first, first + count)).all())
@@ -434,9 +382,10 @@ class TableBuilder:
 
 
 def _joined(chunks: Sequence[Any]) -> Any:
-    """Chunks of one column as one chunk of one type: the type of chunks with values, or texts if types differ.
+    """Join the chunks of one column to one chunk of one type.
 
-    Whole numbers and others are floats, or texts if a whole number has more than 53 bits: two of them stay different.
+    The type is the type of the chunks with values, or text if types differ. Whole numbers and other numbers become
+    floats. If a whole number has more than 53 bits, they become texts, so that two different numbers stay different.
     """
     kinds = {chunk.type for chunk in chunks if chunk.null_count < len(chunk)}
     text = pyarrow.large_string()
@@ -456,12 +405,12 @@ def _joined(chunks: Sequence[Any]) -> Any:
 
 
 def _one_chunk(chunks: Sequence[Any], kind: Any) -> Any:
-    """Chunks as one: who needs one array then makes no copy."""
+    """Join chunks to one. A caller that needs one array then makes no copy."""
     return pyarrow.chunked_array([pyarrow.concat_arrays(chunks)] if len(chunks) > 1 else chunks, kind)
 
 
 def _as_text(cells: Any) -> Any:
-    """Cells as texts: numbers, where 1.0 is "1", and lists as JSON."""
+    """Convert cells to texts. A number 1.0 becomes "1", a list becomes JSON."""
     text = pyarrow.large_string()
     if not pyarrow.types.is_large_list(cells.type):
         return cells if cells.type == text else cells.cast(text)
@@ -469,7 +418,7 @@ def _as_text(cells: Any) -> Any:
 
 
 def _json_text(value: Any) -> str | None:
-    """A value as the text of a cell: a text as it is, a number as Arrow writes it, anything else as JSON."""
+    """Convert a value to the text of a cell: a text as it is, a number as Arrow writes it, anything else as JSON."""
     if is_missing(value):
         return None
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -486,11 +435,11 @@ def _is_unicode(value: Any) -> bool:
 
 
 def is_text(kind: Any) -> bool:
-    """Returns whether an Arrow type is text."""
+    """Return True if an Arrow type is text."""
     types = pyarrow.types
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def is_number(kind: Any) -> bool:
-    """Returns whether an Arrow type is a number."""
+    """Return True if an Arrow type is a number."""
     return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))

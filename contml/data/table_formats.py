@@ -7,21 +7,21 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime, time
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
-from pyarrow import compute, csv as arrow_csv, large_string, parquet
+from pyarrow import compute, large_string, parquet
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import most_unpacked
 from contml.data.decode import names_image
-from contml.data.table_columns import Array, Table, TableBuilder, TableOptions, column_names, is_number, is_text
+from contml.data.table_columns import Table, TableBuilder, TableOptions, column_names, is_number, is_text
 from contml.data.text_files import no_such_file, read_content
 
 #: Sheets are slow to read: their XML may have this share of the bytes of other files. Rows are converted in chunks.
@@ -34,7 +34,7 @@ _NO_VALUE = re.compile(
 
 
 def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
-    """Returns the table of a sheet of an Excel file.
+    """Read the table of a sheet of an Excel file.
 
     Raises:
         InputError: no such file or sheet, damaged, too large, or it has merged cells or formulas without values.
@@ -86,7 +86,7 @@ def _padded(row: tuple[Any, ...], width: int) -> tuple[Any, ...]:
 
 
 def _sheet_rows(path: Path, sheet: Any, options: TableOptions) -> list[tuple[int, tuple[Any, ...]]]:
-    """The rows of a sheet that have a value, with their numbers, each up to its last value."""
+    """Return the rows of a sheet that have a value, with their numbers. Each row ends at its last value."""
     sheet.reset_dimensions()  # what the file says of its size may be wrong
     rows, size = [], 0
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
@@ -102,7 +102,7 @@ def _sheet_rows(path: Path, sheet: Any, options: TableOptions) -> list[tuple[int
 
 
 def _check_sheet(path: Path, sheet: bytes) -> None:
-    """Refuse merged cells and formulas whose values were never computed: both would be read as empty."""
+    """Refuse merged cells, and formulas whose values were never computed. Both would be read as empty."""
     if merged := re.findall(rb'<(?:\w+:)?mergeCell [^>]*?ref="([^"]+)"', sheet):
         cells = ", ".join(cell.decode() for cell in merged[:3])
         raise InputError(str(path), f"merged cells ({cells})", hint="unmerge them, and fill each")
@@ -125,10 +125,11 @@ _EXACT: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
 
 
 def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
-    """Returns the table of a Parquet file; columns of bytes and structures are not read.
+    """Read the table of a Parquet file. Columns of bytes and structures are not read.
 
     Raises:
-        InputError: no such file, damaged, or too large: its number of rows and its bytes are known before it is read.
+        InputError: no such file, damaged, or too large. The number of rows and bytes is checked before the file is
+            read.
     """
     try:
         if not path.is_file():
@@ -172,7 +173,7 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
-    """The names of the classes that columns have by number, as Hugging Face `datasets` writes them."""
+    """Return the names of the classes of columns with class numbers, as Hugging Face `datasets` writes them."""
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         found = {name: {**kind, **kind.get("feature", {})}.get("names") for name, kind in features.items()}
@@ -182,7 +183,7 @@ def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
 
 
 def _named(path: Path, column: str, cells: Any, names: list[str] | None) -> Any:
-    """The names of class numbers, or of lists of these; -1 is a missing one."""
+    """Replace class numbers, or lists of class numbers, by the names of the classes. -1 becomes a missing value."""
     kind = cells.type
     inner = kind.value_type if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) else kind
     if names is None or not pyarrow.types.is_integer(inner):
@@ -202,7 +203,7 @@ def _named(path: Path, column: str, cells: Any, names: list[str] | None) -> Any:
 
 
 def _in_calendar(cells: Any) -> bool:
-    """Whether texts of dates have four digits for the year; other cells are no dates."""
+    """Return True if texts of dates have four digits for the year, or if cells are not texts."""
     if not is_text(cells.type):
         return True
     return bool(compute.all(compute.match_substring_regex(cells, r"^[0-9]{4}-|^[0-9]{2}:")).as_py() in (True, None))
@@ -225,7 +226,10 @@ def _check_parquet_size(path: Path, metadata: Any, names: set[str], options: Tab
 
 
 def _opaque(kind: Any) -> str:
-    """What cells of an Arrow type are, if they cannot be read as texts, numbers or lists; else ""."""
+    """Describe cells of an Arrow type that cannot be read as texts, numbers or lists.
+
+    Return "" for a type that can be read.
+    """
     types = pyarrow.types
     if types.is_dictionary(kind):
         kind = kind.value_type
@@ -246,7 +250,7 @@ def _opaque(kind: Any) -> str:
 
 
 def _unpacked_size(cells: Any) -> int:
-    """The bytes that a column of dictionaries would take as texts."""
+    """Compute the bytes that a dictionary-encoded column would take as texts."""
     total = 0
     for chunk in cells.chunks:
         inner = chunk.flatten() if hasattr(chunk, "flatten") and not pyarrow.types.is_dictionary(chunk.type) else chunk
@@ -257,7 +261,7 @@ def _unpacked_size(cells: Any) -> int:
 
 
 def _plain(cells: Any) -> Any:
-    """A column of Arrow as texts, numbers, lists of texts or lists of numbers."""
+    """Convert a column of Arrow to texts, numbers, lists of texts or lists of numbers."""
     kind, types = cells.type, pyarrow.types
     if types.is_dictionary(kind):
         return _plain(cells.cast(kind.value_type))
@@ -289,18 +293,15 @@ def _plain(cells: Any) -> Any:
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 #: Excel's first line, which names the delimiter.
 _SEP = re.compile(r'"?sep=(.)"?[ ]*\n', re.IGNORECASE)
-#: The delimiter is found in so many lines and bytes. Plain cells are read in blocks of so many bytes, and no line may
-#: be longer; quoted ones in so many rows at a time.
-_SNIFFED, _SNIFFED_BYTES, _BLOCK = 100, 1 << 20, 1 << 24
-#: The line and the names of the header; then rows in blocks: the line of each, and their columns.
-_Parsed: TypeAlias = "tuple[int, list[str], Iterator[tuple[Array, Sequence[Any]]]]"
+#: The lines and the characters in which the delimiter is searched, and the most characters of a cell.
+_SNIFFED, _SNIFFED_TEXT, _LONGEST_CELL = 100, 1 << 20, 1 << 24
 
 
 def read_delimited(path: Path, text: str, options: TableOptions) -> Table:
-    """A file of cells between delimiters, perhaps in double quotes, which may enclose delimiters and line breaks.
+    """Read a file of cells between delimiters. Cells in double quotes may contain delimiters and line breaks.
 
-    A text that begins with a quotation mark would swallow all rows up to the next one. So the marks are a part of the
-    text where they cannot be quotes, if every line is then a row.
+    A text that begins with a quotation mark would swallow all rows up to the next mark. So if the file cannot be read
+    with quotes, but every line has as many cells as the header, quotation marks are read as text.
     """
     delimiter = options.delimiter
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -311,35 +312,22 @@ def read_delimited(path: Path, text: str, options: TableOptions) -> Table:
     if not text.strip():
         raise InputError(str(path), "is empty", "the first line must name the columns")
     delimiter = _delimiter(text, path.name) if delimiter is None else delimiter
-    has_quotes, content = '"' in text, text.encode()
-    del text
-    source = _TableSource(path, content, delimiter, lines_before, options.set_by)
-
-    def table(parsed: _Parsed) -> Table:
-        line, header, blocks = parsed
-        names = column_names(path, header)
-        if unnamed := next(filter(_names_image, names), None):
-            allowed = "the first line must name the columns"
-            raise InputError(f"{path}:{line}", f"'{unnamed}' where the name of a column is expected", allowed)
-        builder = TableBuilder(path, options)
-        builder.name(names)
-        for numbers, columns in blocks:
-            builder.add(numbers, dict(zip(names, columns, strict=True)))
-        return builder.table(f"{_DELIMITERS.get(delimiter, repr(delimiter))}-separated", delimiter)
-
-    if not has_quotes:
-        return table(source.plain())
+    source = _TableText(path, text, delimiter, lines_before, options)
+    csv.field_size_limit(_LONGEST_CELL)
     try:
-        return table(source.quoted())
+        return source.table(csv.QUOTE_MINIMAL)
     except InputError:
         if not source.every_line_is_a_row():
             raise
-    return table(source.plain())
+    return source.table(csv.QUOTE_NONE)
 
 
 def _delimiter(text: str, name: str) -> str:
-    """The delimiter that splits most rows into as many cells as the header; among equals, the one with most cells."""
-    lines = [line + "\n" for line in text[:_SNIFFED_BYTES].split("\n") if line.strip()][:_SNIFFED]
+    """Return the delimiter that splits most rows into as many cells as the header.
+
+    Of equal ones, it has the most cells.
+    """
+    lines = [line + "\n" for line in text[:_SNIFFED_TEXT].split("\n") if line.strip()][:_SNIFFED]
     if ".tsv" in name.lower() and "\t" in lines[0]:
         return "\t"
     best_score, best_delimiter = (0.0, 1), ","
@@ -354,100 +342,49 @@ def _delimiter(text: str, name: str) -> str:
     return best_delimiter
 
 
-class _TableSource(NamedTuple):
-    """The text of a file in UTF-8, where only line feeds end a line; `lines_before` are before it in the file."""
+class _TableText(NamedTuple):
+    """The text of a file in which only line feeds end a line. `lines_before` lines are before it in the file."""
 
     path: Path
-    content: bytes
+    text: str
     delimiter: str
     lines_before: int
-    set_by: str
+    options: TableOptions
 
-    def plain(self) -> _Parsed:
-        """The cells between delimiters, whatever they hold.
-
-        Raises:
-            InputError: a row has another number of cells, or a line is too long.
-        """
-        lines = enumerate(io.BytesIO(self.content), self.lines_before + 1)
-        number, header = next((number, line) for number, line in lines if not self._blank(line))
-        names = header.decode().removesuffix("\n").split(self.delimiter)
-        return number, names, self._plain_blocks(number, len(names))
-
-    def _blank(self, line: bytes) -> bool:
-        return not line.replace(self.delimiter.encode(), b"").strip()
-
-    def _plain_blocks(self, header_line: int, width: int) -> Iterator[tuple[Array, Sequence[Any]]]:
-
-        names = [str(index) for index in range(width)]
-        read = arrow_csv.ReadOptions(use_threads=False, column_names=names, block_size=2 * _BLOCK)
-        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=False, double_quote=False)
-        convert = arrow_csv.ConvertOptions(check_utf8=False, column_types=dict.fromkeys(names, large_string()))
-        start, number, size = 0, self.lines_before + 1, len(self.content)
-        while start < size:
-            stop = size if start + _BLOCK >= size else self.content.rfind(b"\n", start, start + _BLOCK) + 1
-            if not stop:
-                raise InputError(f"{self.path}:{number}", f"a line of more than {_BLOCK:,} bytes", "is this a table?")
-            block = self.content[start:stop]
-            numbers, rows = self._rows(number, block, header_line, width)
-            if len(numbers):
-                yield numbers, arrow_csv.read_csv(io.BytesIO(rows), read, parse, convert).columns
-            start, number = stop, number + block.count(b"\n")
-
-    def _rows(self, number: int, block: bytes, header_line: int, width: int) -> tuple[Array, bytes]:
-        """The rows of a block after the header: their lines, and their bytes, without blank lines."""
-        mark, characters = self.delimiter.encode(), np.frombuffer(block, np.uint8)
-        ends = np.flatnonzero(characters == ord("\n"))
-        if not block.endswith(b"\n"):
-            ends = np.append(ends, len(block))
-        starts = np.concatenate(([0], ends[:-1] + 1))
-        if len(mark) == 1:
-            marks = np.flatnonzero(characters == mark[0])
-        else:
-            marks = np.array([match.start() for match in re.finditer(re.escape(mark), block)], np.int64)
-        widths = np.searchsorted(marks, ends) - np.searchsorted(marks, starts) + 1
-        numbers = number + np.arange(len(ends))
-        unusual = np.flatnonzero((widths != width) | (ends - starts < 2 * width))  # these may be blank
-        if number > header_line and not len(unusual):
-            return numbers, block
-        lines = [block[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        kept = numbers > header_line
-        for index in unusual.tolist():
-            if kept[index] and self._blank(lines[index]):
-                kept[index] = False
-            elif kept[index] and widths[index] != width:
-                cells = self._checked(int(numbers[index]), lines[index].decode().split(self.delimiter), width)
-                lines[index] = self.delimiter.join(cells).encode()
-        return numbers[kept], b"\n".join(line for line, keep in zip(lines, kept.tolist(), strict=True) if keep)
-
-    def _checked(self, number: int, cells: list[str], width: int) -> list[str]:
-        """The cells of a row, without empty ones after the last column, which spreadsheets write."""
-        if len(cells) < width or any(cell.strip() for cell in cells[width:]):
-            hint = f"the delimiter is '{self.delimiter}': put cells that contain it in double quotes"
-            first = self.content.split(b"\n", _SNIFFED)[1:_SNIFFED]
-            if all(line.count(self.delimiter.encode()) == width for line in first if line.strip()):
-                hint = "give the first column of row names, as R writes it, a name in the first line too"
-            raise InputError(f"{self.path}:{number}", f"{len(cells)} cells, but the header has {width}", hint=hint)
-        return cells[:width]
-
-    def quoted(self) -> _Parsed:
-        """The cells, where double quotes enclose some.
+    def table(self, quoting: int) -> Table:
+        """Return the table. `quoting` defines whether double quotes enclose some cells, as in `csv`.
 
         Raises:
-            InputError: a row has another number of cells, a quote is not closed, or encloses what looks like rows.
+            InputError: a row has another number of cells, a quote is not closed, or encloses text that looks like rows.
         """
-        rows = self._quoted_rows()
-        number, header = next(rows)
-        return number, header, _in_chunks(rows)
+        rows = self._rows(quoting)
+        line, header = next(rows, (1, []))
+        names = column_names(self.path, header)
+        if unnamed := next(filter(_names_image, names), None):
+            allowed = "the first line must name the columns"
+            raise InputError(f"{self.path}:{line}", f"'{unnamed}' where the name of a column is expected", allowed)
+        builder = TableBuilder(self.path, self.options)
+        builder.name(names)
+        while chunk := list(islice(rows, _CHUNK)):
+            numbers, cells = zip(*chunk, strict=True)
+            builder.add(np.array(numbers), dict(zip(names, zip(*cells, strict=True), strict=True)))
+        return builder.table(f"{_DELIMITERS.get(self.delimiter, repr(self.delimiter))}-separated", self.delimiter)
 
-    def _quoted_rows(self) -> Iterator[tuple[int, list[str]]]:
-        text = io.TextIOWrapper(io.BytesIO(self.content), encoding="utf-8", newline="\n")
-        rows = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=self.delimiter != " ")
+    def _rows(self, quoting: int) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line and the cells of each row, the header first."""
+        skip = self.delimiter != " "
+        rows: Any = csv.reader(
+            io.StringIO(self.text, newline="\n"),
+            delimiter=self.delimiter,
+            strict=True,
+            skipinitialspace=skip,
+            quoting=quoting,  # type: ignore[arg-type]
+        )
         number, width = self.lines_before + 1, 0
         try:
             for row in rows:
                 first, number = number, self.lines_before + rows.line_num + 1
-                if not any(cell.strip() for cell in row):
+                if not any(map(str.strip, row)):
                     continue
                 width = width or len(row)
                 cells = row if len(row) == width else self._checked(first, row, width)
@@ -457,37 +394,43 @@ class _TableSource(NamedTuple):
                     raise InputError(f"{self.path}:{first}", problem, hint=hint)
                 yield first, cells
         except csv.Error as error:
-            spaces = b'" ' in self.content[:_SNIFFED_BYTES].partition(b"\n")[0]
-            hint = f"if spaces separate the cells, {self.set_by}delimiter=' '" if spaces else "close every double quote"
+            spaces = '" ' in self.text[:_SNIFFED_TEXT].partition("\n")[0]
+            hint = f"if spaces separate the cells, {self.options.set_by}delimiter=' '"
+            hint = hint if spaces else "close every double quote"
             raise InputError(f"{self.path}:{number}", f"not CSV ({error})", hint=hint) from None
 
+    def _checked(self, number: int, cells: list[str], width: int) -> list[str]:
+        """Return the cells of a row, without empty cells after the last column, which spreadsheets write."""
+        if len(cells) < width or any(cell.strip() for cell in cells[width:]):
+            hint = f"the delimiter is '{self.delimiter}': put cells that contain it in double quotes"
+            first = self.text.split("\n", _SNIFFED)[1:_SNIFFED]
+            if all(line.count(self.delimiter) == width for line in first if line.strip()):
+                hint = "give the first column of row names, as R writes it, a name in the first line too"
+            raise InputError(f"{self.path}:{number}", f"{len(cells)} cells, but the header has {width}", hint=hint)
+        return cells[:width]
+
     def _holds_rows(self, row: list[str]) -> bool:
-        """Whether the lines of a row look like rows of their own: they name images, or have as many cells."""
+        """Return True if the lines of a row look like rows of their own: they name images, or have as many cells."""
         first, *others = (line.split(self.delimiter) for line in self.delimiter.join(row).split("\n"))
         if any(map(_names_image, first)):
             return any(_names_image(cell) for line in others for cell in line)
         return all(len(line) == len(row) for line in (first, *others))
 
     def every_line_is_a_row(self) -> bool:
-        """Whether every line has as many cells as the first one, and quotes are a part of texts.
+        """Return True if every line has as many cells as the first line, and quotes are a part of texts.
 
-        That is, no cell both begins and ends with one, and cells that begin with one have several words.
+        Quotes are a part of texts if no cell both begins and ends with a quote. Cells that begin with a quote must also
+        have several words.
         """
         width = 0
-        for line in io.BytesIO(self.content):
-            if self._blank(line):
-                continue
-            cells = [cell.strip() for cell in line.decode().split(self.delimiter)]
-            width = width or len(cells)
-            begun = [cell for cell in cells if cell.startswith('"')]
-            if len(cells) != width or any(cell.endswith('"') or " " not in cell for cell in begun):
-                return False
+        for line in io.StringIO(self.text, newline="\n"):
+            cells = [cell.strip() for cell in line.split(self.delimiter)]
+            if any(cells):
+                width = width or len(cells)
+                begun = [cell for cell in cells if cell.startswith('"')]
+                if len(cells) != width or any(cell.endswith('"') or " " not in cell for cell in begun):
+                    return False
         return width > 1
-
-
-def _in_chunks(rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[Array, Sequence[Any]]]:
-    while chunk := list(islice(rows, _CHUNK)):
-        yield np.array([line for line, _ in chunk]), list(zip(*(row for _, row in chunk), strict=True))
 
 
 def _names_image(cell: str) -> bool:

@@ -8,7 +8,7 @@
 
 The readers of text, Parquet and Excel are in `table_formats.py`.
 
-A cell is a text, a number, a list of texts or a list of numbers; a missing one is null.
+A cell is a text, a number, a list of texts or a list of numbers. A missing cell is null.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from contml.data.table_columns import (
 from contml.data.table_formats import read_delimited, read_parquet, read_sheet
 from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
 
-#: The bytes of a file whose reading is announced, since it takes seconds.
+#: Reading a file of at least this many bytes takes seconds, so a note is printed.
 _NOTED = 5_000_000
-#: Records are converted in chunks of so many rows.
+#: The number of rows in a chunk of records.
 _CHUNK = 10_000
 
 
 def read_table(path: Path, options: TableOptions | None = None, *, option: str = "") -> Table:
-    """Returns the table of a file: CSV, TSV, JSON lines, a JSON list, Parquet or Excel; text and JSON also as .gz.
+    """Read the table of a file: CSV, TSV, JSON lines, a JSON list, Parquet or Excel. Text and JSON may also be .gz.
 
     Args:
         path: the file.
-        options: how it is read.
-        option: the task's option that names it, for errors.
+        options: how the file is read.
+        option: the task's option that names the file, for errors.
 
     Raises:
         InputError: no such file, another format, damaged, too large, names of columns that are equal or look equal, or
@@ -87,7 +87,7 @@ def read_table(path: Path, options: TableOptions | None = None, *, option: str =
 
 
 def json_table(path: Path, content: Any, options: TableOptions) -> Table:
-    """Returns the table of a list of objects, as a JSON file holds it; a column is a key of at least one object.
+    """Return the table of a list of objects, as a JSON file holds it. A column is a key of at least one object.
 
     Raises:
         InputError: it is another value.
@@ -102,13 +102,9 @@ def json_table(path: Path, content: Any, options: TableOptions) -> Table:
 
 
 def texts_table(
-    path: Path,
-    form: str,
-    columns: Mapping[str, Sequence[str]],
-    lines: Sequence[Path],
-    options: TableOptions,
+    path: Path, form: str, columns: Mapping[str, Sequence[str]], lines: Sequence[Path], options: TableOptions
 ) -> Table:
-    """Returns the table of columns of texts, with the file of each row."""
+    """Return the table of columns of texts, with the file of each row."""
     builder = TableBuilder(path, options)
     builder.name(columns)
     builder.add(np.arange(len(lines)), {name: list(cells) for name, cells in columns.items()})
@@ -124,13 +120,13 @@ def records_table(
     numbered: bool = True,
     left_out: Mapping[str, int] | None = None,
 ) -> Table:
-    """Returns the table of records: a column is a key of at least one of them.
+    """Return the table of records. A column is a key of at least one record.
 
     Args:
         path: the file, for errors.
-        form: its format in words.
-        records: the line of each, or its number, and its values.
-        options: how large it may be, and what means a missing value.
+        form: the name of its format.
+        records: for each record its line, or its number, and its values.
+        options: how large the table may be, and which words mean a missing value.
         numbered: whether the numbers of the records are lines of the file.
         left_out: as in `Table`.
     """
@@ -148,7 +144,7 @@ def records_table(
 
 
 def _read_json_lines(path: Path, text: str, options: TableOptions) -> Table:
-    """One JSON object in each line."""
+    """Read one JSON object from each line."""
     if not text.strip():
         raise InputError(str(path), "is empty", 'each line must be an object, {"image": "1.jpg", "age": 31}')
 
@@ -180,12 +176,12 @@ def _json_kind(value: Any) -> str:
 
 
 def refuse_object(cell: str, where: str, use: str) -> None:
-    """Refuses a cell that holds an object of JSON or Python, or a list with one, where a text or a list is wanted.
+    """Refuse a cell that holds an object of JSON or Python, or a list with an object. It must be a text or a list.
 
     Args:
         cell: the text.
         where: its file, line and column.
-        use: what it is read as.
+        use: the kind of value that it is read as.
     """
     cell = cell.strip()
     if (cell[:1], cell[-1:]) not in (("{", "}"), ("[", "]")) or "{" not in cell:
@@ -197,7 +193,7 @@ def refuse_object(cell: str, where: str, use: str) -> None:
 
 
 def as_value(cell: str) -> Any:
-    """Returns the value of a cell in the syntax of JSON or Python; None where it is neither."""
+    """Parse a cell in the syntax of JSON or Python, and return its value. Return None if it has neither syntax."""
     for read in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             return read(cell)
@@ -205,13 +201,16 @@ def as_value(cell: str) -> Any:
 
 
 def listed_texts(cell: str) -> list[str] | None:
-    """Returns a list of texts in the syntax of JSON or Python, "" for null; None where the cell is not a list."""
+    """Parse a cell as a list of texts in the syntax of JSON or Python, with "" for null.
+
+    Return None if the cell is not a list.
+    """
     value = as_value(cell) if cell.startswith("[") and cell.endswith("]") else None
     return ["" if is_missing(text) else str(text) for text in value] if isinstance(value, list) else None
 
 
 def text_lists(column: Column, missing: Counter[str] | None = None) -> list[list[str] | str | None]:
-    """Returns the cells of a column as lists of texts where they are lists, else as texts; None for a missing cell.
+    """Return each cell of a column as a list of texts if it is a list, otherwise as a text. A missing cell is None.
 
     Args:
         column: texts or lists.

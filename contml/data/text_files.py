@@ -26,15 +26,15 @@ from contml._support.files import most_unpacked, read_bytes, table_suffix
 from contml._support.progress import note
 from contml.data.decode import FORMAT_NAMES, IMAGE_SUFFIXES, READ_BY
 
-#: A file may have so many bytes, unpacked, where no option says otherwise.
+#: The most bytes of a file, unpacked, by default.
 MAX_BYTES = 1 << 30
 _ARCHIVES = (".zip", ".tgz", ".tar", ".tar.gz", ".tar.bz2", ".rar", ".7z")
 _BLOCK = 1 << 24
 #: Names that programs write into folders of images, in lower case.
 _FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@eadir")
-#: How many endings a line names.
+#: The most endings that a line lists.
 _MOST_ENDINGS = 6
-#: What does not count in `spelled_alike`: which character is between words, and zeros before a number.
+#: `spelled_alike` ignores the character between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
 _VARIATIONS = "\ufe0e\ufe0f"
 #: Apostrophes and hyphens that look the same.
@@ -44,7 +44,7 @@ _PUNCTUATION = {
 }
 #: The most names that `spelled_alike` compares.
 _MOST_COMPARED = 1_000_000
-#: The marks at the beginning of a file that say its encoding. That of UTF-16 is the beginning of that of UTF-32.
+#: The marks at the beginning of a file that define its encoding. The UTF-32 mark begins with the UTF-16 mark.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -52,13 +52,6 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-#: How other files begin: what they are, and what to do with a table that they may hold.
-_FILES_OF_BYTES = {
-    b"\x1f\x8b": ("a gzip file", "add .gz to its name"),
-    b"PAR1": ("a Parquet file", "let its name end in .parquet"),
-    b"PK\x03\x04": ("an Excel file or another archive", "let the name of an Excel file end in .xlsx; unpack others"),
-    b"\xd0\xcf\x11\xe0": ("an Excel file of the form before 2007", "save the sheet as CSV or .xlsx"),
-}
 
 
 def _too_large(path: Path, got: str) -> InputError:
@@ -66,18 +59,15 @@ def _too_large(path: Path, got: str) -> InputError:
 
 
 def read_content(
-    path: Path,
-    option: str = "",
-    limit: int = MAX_BYTES,
-    too_large: Callable[[Path, str], InputError] = _too_large,
+    path: Path, option: str = "", limit: int = MAX_BYTES, too_large: Callable[[Path, str], InputError] = _too_large
 ) -> bytes:
-    """Returns the content of a file, unpacked where its name ends in .gz.
+    """Read the content of a file, and unpack it if its name ends in .gz.
 
     Args:
         path: the file.
         option: the task's option that names the file, for errors.
-        limit: the most bytes that it may have, unpacked. No more than these are read.
-        too_large: makes the error of a file that has more, of its path and its size in words.
+        limit: the most bytes that the content may have, unpacked. No more bytes are read.
+        too_large: makes the error for a larger file, from its path and a text with its size.
 
     Raises:
         InputError: no such file, not a regular file (a pipe may never end), too large, or damaged.
@@ -106,12 +96,12 @@ def read_content(
 
 
 def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "") -> str:
-    """Returns the text of a file's content, without its byte-order mark, which says the encoding.
+    """Return the text of a file's content, without its byte-order mark. The mark defines the encoding.
 
     Args:
         path: the file, for errors.
-        content: its bytes.
-        encoding: of a file without a mark.
+        content: the bytes of the file.
+        encoding: the encoding of a file without a mark.
         hint: how to set the encoding, for errors.
 
     Raises:
@@ -119,10 +109,8 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
     """
     codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
     if codec in ("utf-8", "utf-8-sig") and b"\0" in content[:1000]:
-        problem, remedy = next(
-            (found for start, found in _FILES_OF_BYTES.items() if content.startswith(start)), _utf_16(content, hint)
-        )
-        raise InputError(str(path), problem, hint=remedy)
+        remedy = f"save it as text in UTF-8{hint}, or let its name end as its format does"
+        raise InputError(str(path), "not text (it has NUL bytes)", hint=remedy)
     try:
         text = content.decode(codec)
     except UnicodeDecodeError as error:
@@ -135,33 +123,24 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
     return text
 
 
-def _utf_16(content: bytes, hint: str) -> tuple[str, str]:
-    """What a file with NUL bytes is, and what to do: perhaps UTF-16 without a mark, where every second byte is 0."""
-    for place, codec in ((1, "utf-16-le"), (0, "utf-16-be")):
-        if len(content) % 2 == 0 and content[place:200:2].count(0) == len(content[place:200:2]):
-            how = f"{hint.partition('encoding=')[0]}encoding={codec}" if hint else ""
-            return "UTF-16 text without a byte-order mark", f"save it as UTF-8{how}"
-    return "not text (it has NUL bytes)", "save it as text in UTF-8"
-
-
 def read_text(path: Path, option: str = "", encoding: str | None = None) -> str:
-    """Returns the text of a file; `encoding` is the value of the task's option of that name, if it has one."""
+    """Read the text of a file. `encoding` is the value of the task's option of this name, if it has one."""
     hint = ", or set encoding=latin-1 or another" if encoding else ""
     return decoded(path, read_content(path, option), encoding or "utf-8", hint)
 
 
 def read_lines(path: Path, option: str = "", encoding: str | None = None) -> list[tuple[int, str]]:
-    """Returns the lines of a file that are not blank, with their numbers from 1.
+    """Read the lines of a file that are not blank, with their numbers from 1.
 
-    Only line feeds end a line: `str.splitlines` also cuts at U+2028, U+0085 and control characters, and captions have
-    these.
+    Only line feeds end a line. `str.splitlines` also cuts at U+2028, U+0085 and control characters, which captions
+    contain.
     """
     lines = enumerate(read_text(path, option, encoding).split("\n"), start=1)
     return [(number, line.removesuffix("\r")) for number, line in lines if line.strip()]
 
 
 def read_names(path: Path, option: str = "") -> list[str]:
-    """Returns a list of at least one name, one per line, without repetitions."""
+    """Read a list of at least one name, one per line, without repetitions."""
     line_by_name: dict[str, int] = {}
     for number, line in read_lines(path, option):
         add_once(line_by_name, line.strip(), path, number)
@@ -171,14 +150,14 @@ def read_names(path: Path, option: str = "") -> list[str]:
 
 
 def add_once(lines: dict[str, int], name: str, path: Path, line: int) -> None:
-    """Records the line of a name; refuses a name that appears on an earlier line."""
+    """Record the line of a name. Refuse a name that appears on an earlier line."""
     if name in lines:
         raise InputError(f"{path}:{line}", f"{name} appears twice, first in line {lines[name]}")
     lines[name] = line
 
 
 def read_json(path: Path, option: str = "") -> Any:
-    """Returns the content of a JSON file.
+    """Read the content of a JSON file.
 
     Raises:
         InputError: no such file, not JSON, or an object names a key twice.
@@ -187,7 +166,7 @@ def read_json(path: Path, option: str = "") -> Any:
 
 
 def parsed_json(where: str, text: str) -> Any:
-    """Returns the value of a JSON text; `where` is its place, for errors."""
+    """Return the value of a JSON text. `where` is its place, for errors."""
     try:
         return json.loads(text, object_pairs_hook=_object)
     except _RepeatedKeyError as error:
@@ -199,11 +178,11 @@ def parsed_json(where: str, text: str) -> Any:
 
 
 class _RepeatedKeyError(Exception):
-    """An object names a key twice."""
+    """The error for an object that names a key twice."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values: `json` would keep the last value of a key that is repeated."""
+    """Make an object of these keys and values, and refuse a repeated key. `json` itself would keep its last value."""
     if problem := alike(tuple([key for key, _ in pairs])):
         raise _RepeatedKeyError(f"in an object, {problem}")
     return dict(pairs)
@@ -211,7 +190,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def alike(names: tuple[str, ...]) -> str:
-    """Returns what is wrong with names (of columns, of keys) that are equal, or look equal; "" for different names."""
+    """Return the problem with names (of columns, of keys) that are equal or look equal.
+
+    Return "" for different names.
+    """
     keys: dict[str, str] = {}
     for name in names:
         key = " ".join(visible(name).split())
@@ -224,20 +206,20 @@ def alike(names: tuple[str, ...]) -> str:
 
 
 def visible(name: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """A name without characters that nobody sees, its letters and accents in one form."""
+    """Return a name without invisible characters, with its letters and accents in one Unicode form."""
     if name.isascii():
         return name
     return "".join(c for c in normalize(form, name) if category(c) != "Cf" and c not in _VARIATIONS)
 
 
 def spelled_alike(names: Iterable[str], what: str) -> str:
-    """A sentence on names that may mean the same; "" for none.
+    """Return a sentence on names that may mean the same. Return "" if there are none.
 
-    They differ only in case, in leading zeros, in spaces, hyphens and underscores between words, in the form of
+    Such names differ only in case, in leading zeros, in spaces, hyphens and underscores between words, in the form of
     apostrophes, in full width, in invisible characters, or in how accents are written.
 
     Args:
-        names: different names, as of classes.
+        names: different names, such as names of classes.
         what: what they name, in the plural.
     """
     named: dict[str, list[str]] = {}
@@ -248,18 +230,18 @@ def spelled_alike(names: Iterable[str], what: str) -> str:
     similar = [each for each in named.values() if len(each) > 1]
     if not similar:
         return ""
-    examples = "; ".join(" and ".join(f"'{_escaped(name):.40}'" for name in each[:3]) for each in similar[:3])
+    examples = "; ".join(" and ".join(f"'{escaped(name):.40}'" for name in each[:3]) for each in similar[:3])
     more = f"; and {len(similar) - 3:,} more" if len(similar) > 3 else ""
     return f"counted as different {what}, though spelled alike: {examples}{more}"
 
 
-def _escaped(name: str) -> str:
-    """A name whose invisible characters and combining accents can be seen."""
+def escaped(name: str) -> str:
+    """Return a name whose invisible characters and combining accents can be seen."""
     return "".join(f"\\u{ord(c):04x}" if category(c) in ("Cf", "Mn") else c for c in name)
 
 
 def is_missing(value: object) -> bool:
-    """Returns whether a value of JSON is null or NaN."""
+    """Return True if a value of JSON is null or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -267,7 +249,7 @@ def is_missing(value: object) -> bool:
 
 
 def written_path(text: str) -> str:
-    """Returns the path that a text names: a path of Windows may have backslashes, `~` is the user's folder."""
+    """Return the path in a text. A path of Windows may have backslashes, and `~` is the user's folder."""
     text = text.strip()
     if "\\" in text and "/" not in text and os.sep == "/":
         text = text.replace("\\", "/")
@@ -275,7 +257,7 @@ def written_path(text: str) -> str:
 
 
 def spellings(path: str) -> list[str]:
-    """Returns a path, and how else Unicode writes it: ä as one character or as two."""
+    """Return a path, and its other spellings in Unicode: ä is one character or two."""
     return [path] if path.isascii() else list(dict.fromkeys((path, normalize("NFC", path), normalize("NFD", path))))
 
 
@@ -283,12 +265,13 @@ def spellings(path: str) -> list[str]:
 
 
 def images_below(folder: Path) -> list[Path]:
-    """Returns the images in a folder and in the folders inside it, sorted. How many others there are is printed.
+    """Return the images in a folder and in the folders inside it, sorted. The number of other files is printed.
 
-    Hidden files and folders are omitted, and what programs write, such as `Thumbs.db` and `__MACOSX`.
+    Hidden files and folders are omitted. Files that programs write, such as `Thumbs.db` and `__MACOSX`, are omitted
+    too.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no images.
     """
     walked = list(walk(folder))
     paths = [place / name for place, names in walked for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -302,10 +285,10 @@ def images_below(folder: Path) -> list[Path]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields a folder and the folders inside it, each once, with the names of its files; without what is hidden.
+    """Yield a folder and the folders inside it, each once, with the names of its files. Hidden files are omitted.
 
-    Links to folders are followed last, so that an image has the path of its own folder. In the folder of a link, links
-    are not followed: those in /proc lead to all files of the machine.
+    Links to folders are followed last, so that an image has the path of its own folder. Links in a linked folder are
+    not followed: the links in /proc lead to all files of the machine.
     """
     done, starts, left = set[tuple[int, int]](), [folder], 0
     for start in starts:
@@ -328,7 +311,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def skipped_text(names: Sequence[str]) -> str:
-    """Returns how many of these files are not read, by ending: "40 .heic files (pip install X reads them), 3 .txt"."""
+    """Count the files that are not read, by ending: "40 .heic files (pip install X reads them), 3 .txt"."""
     suffixes = Counter(Path(name).suffix.lower() for name in names if not name.lower().endswith(IMAGE_SUFFIXES))
     known = {suffix: count for suffix, count in suffixes.most_common() if re.fullmatch(r"\.\w{1,10}", suffix)}
     counts = [(suffix, known[suffix]) for suffix in sorted(known, key=lambda suffix: suffix not in READ_BY)]
@@ -346,7 +329,7 @@ def skipped_text(names: Sequence[str]) -> str:
 
 
 def no_such_file(path: Path, option: str = "") -> InputError:
-    """Returns the error of a missing file; `option` is the task's option that names it, if there is one."""
+    """Return the error for a missing file. `option` is the task's option that names the file, if there is one."""
     hint = f"set {option} to the name of the file" if option else similar_name(path)
     folder, contents = path.parent, f"{path.parent} is not a folder"
     if os.path.isdir(folder):  # noqa: PTH112
@@ -358,9 +341,9 @@ def no_such_file(path: Path, option: str = "") -> InputError:
 
 
 def similar_name(path: Path, images: Collection[str] = ()) -> str:
-    """Returns a question that suggests a name like that of a missing file, in its folder; "" if there is none.
+    """Return a question that suggests a similar name in the folder of a missing file. Return "" if there is none.
 
-    Its ending must be the same, or mistyped; `images`: endings that stand for each other, and may be left out.
+    The ending must be the same, or mistyped. All endings in `images` count as the same ending, and may be missing.
     """
     ending, stem = table_suffix(path), _stem(path.name)
     names: dict[str, str] = {}  # without their endings, which would make all names similar
@@ -370,23 +353,26 @@ def similar_name(path: Path, images: Collection[str] = ()) -> str:
         if is_image or other == ending or (ending and closest(ending, [other])):
             names.setdefault(_stem(name), name)
     suggestion = closest(stem, names)
-    # The name itself is that of a link to nothing.
+    # The same name may be in the folder: it is a link to nothing.
     return f"did you mean '{names[suggestion]}'?" if suggestion and names[suggestion] != path.name else ""
 
 
 def _stem(name: str) -> str:
-    """A name in lower case without its ending, and without .gz."""
+    """Return a name in lower case without its ending, and without .gz."""
     return Path(name.lower().removesuffix(".gz")).stem
 
 
 def not_unpacked(folder: Path) -> str:
-    """Returns a remark for an error if a folder holds an archive: ", images.zip is not unpacked"; else ""."""
+    """Return a remark for an error if a folder holds an archive: ", images.zip is not unpacked".
+
+    Otherwise return "".
+    """
     archive = next((name for name in _names_in(folder) if name.lower().endswith(_ARCHIVES)), None)
     return f", {archive} is not unpacked" if archive else ""
 
 
 def _names_in(folder: Path) -> list[str]:
-    """The names in a folder that are not hidden, sorted; none where there is no such folder."""
+    """Return the names in a folder that are not hidden, sorted. Return none if there is no such folder."""
     try:
         return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Values of data files, converted only where their meaning is certain: "0" is no visible joint, 0.01 is an error."""
+"""Values of data files, converted only if their meaning is certain. "0" is no visible joint, and 0.01 is an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _SLACK = 0.05
 
 
 def whole_number(value: object) -> int | None:
-    """Returns a whole number of up to 18 digits, 0 or more, as a number or as text; None for another value."""
+    """Return a whole number of up to 18 digits, 0 or more, given as a number or as text.
+
+    Return None for another value.
+    """
     if isinstance(value, float | np.floating):
         return int(value) if value.is_integer() and 0 <= value < 1e15 else None
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
@@ -30,7 +33,7 @@ def whole_number(value: object) -> int | None:
 
 
 def flag(value: object, where: str, hint: str = "") -> bool:
-    """Returns a value that is true or false: a bool, 0 or 1, or one of these as text.
+    """Return a value that is true or false: a bool, 0 or 1, or one of these as text.
 
     Raises:
         InputError: it is anything else, such as NaN, a confidence of 0.7, or 2.
@@ -43,14 +46,14 @@ def flag(value: object, where: str, hint: str = "") -> bool:
 
 
 def points(values: Any, where: str) -> Array:
-    """Returns numbers as float64; null is NaN.
+    """Return numbers as float64. null becomes NaN.
 
     Args:
         values: an array, or nested lists of one shape.
         where: their place, for errors.
 
     Raises:
-        InputError: a value is no number, or the lists have different lengths.
+        InputError: a value is not a number, or the lists have different lengths.
     """
     array = _array(values, where)
     if array.dtype.kind in "iuf":
@@ -76,10 +79,10 @@ def _array(values: Any, where: str) -> Array:
 
 
 def pairs(values: object, count: int, first: int, where: str) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of joints, such as limbs, counted from 0.
+    """Return pairs of joints, such as limbs, counted from 0.
 
-    They are counted from `first` in this format. Files that count from the other number show it where they name joint
-    0, or joint `count`.
+    Files of this format count joints from `first`. A file may count from the other number. This is detected if the file
+    uses joint 0, or joint `count`.
 
     Args:
         values: the pairs.
@@ -88,7 +91,7 @@ def pairs(values: object, count: int, first: int, where: str) -> tuple[tuple[int
         where: their place, for errors.
 
     Raises:
-        InputError: something is no pair of whole numbers, or names a joint that does not exist.
+        InputError: something is not a pair of whole numbers, or names a joint that does not exist.
     """
     rows = values.tolist() if isinstance(values, np.ndarray) else values
     found: list[tuple[int, int]] = []
@@ -108,19 +111,19 @@ def pairs(values: object, count: int, first: int, where: str) -> tuple[tuple[int
 def refuse_outside(
     joints: Array, marked: Array, size: tuple[float, float], names: Sequence[str], where: str, image: str
 ) -> None:
-    """Refuses marked joints that cannot be in their image; a joint may lie a little outside of it.
+    """Refuse marked joints that cannot be in their image. A joint may lie a little outside of it.
 
     Args:
         joints: `[J, 2]` in pixels of the image.
-        marked: `[J]` whether a joint has coordinates.
+        marked: whether a joint has coordinates, `[J]`.
         size: width and height of the image.
-        names: of the joints.
+        names: names of the joints.
         where: their place, for errors.
         image: the name of the image.
 
     Raises:
-        InputError: a joint is far outside, or at (-1, -1), or several are at (0, 0), as some files write joints that
-            are not annotated.
+        InputError: a joint is far outside or at (-1, -1), or several joints are at (0, 0). Some files write such values
+            for joints that are not annotated.
     """
     extent, at_origin = np.asarray(size, np.float64), marked & (joints == 0).all(1)
     unmarked = (marked & (joints == -1).all(1)) | (at_origin if at_origin.sum() > 1 else False)
@@ -148,15 +151,15 @@ _LOSSLESS = ("PNG", "TIFF", "BMP", "DIB", "GIF", "PPM")
 
 
 def read_image_map(path: Path) -> Array:
-    """Class numbers `[H, W]` of a label map in an image file: grey of 1 to 16 bits, or palette indices.
+    """Read the class numbers `[H, W]` of a label map in an image file: grey of 1 to 16 bits, or palette indices.
 
-    Raises the errors of `read_map`.
+    It raises the same errors as `read_map`.
     """
     return read_map(path)[0]
 
 
 def read_map(path: Path) -> tuple[Array, Sequence[int]]:
-    """The class numbers of a label map, and its palette: red, green and blue of each; empty without one.
+    """Read the class numbers of a label map, and its palette: red, green and blue of each class. It may be empty.
 
     Raises:
         InputError: no such file, not an image, lossy, or in colour.
@@ -177,7 +180,7 @@ def read_map(path: Path) -> tuple[Array, Sequence[int]]:
 
 
 def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str, Sequence[int]]:
-    """The numbers in a file, Pillow's mode, and the palette."""
+    """Return the numbers in a file, Pillow's mode, and the palette."""
     if picture.format not in _LOSSLESS or picture.info.get("compression") in ("jpeg", "tiff_jpeg"):
         raise InputError(
             str(path), f"{picture.format} is lossy, which changes class numbers", hint="save label maps as PNG"

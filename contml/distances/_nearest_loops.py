@@ -10,7 +10,7 @@ from contml.distances._compiled import Floats, Ints, compiled
 
 #: Columns that are compared at once. They are read one by one only if one of them is among the smallest so far.
 _TOGETHER = 64
-#: Columns whose numbers are equal modulo `num_classes` are one class, at most so many: see `bound_of`.
+#: The largest number of classes. Columns with equal numbers modulo `num_classes` are one class; see `bound_of`.
 _CLASSES = 16 * _TOGETHER
 #: Pairs that are sorted by column together.
 _PAIRS = 1 << 16
@@ -20,7 +20,7 @@ _PAIRS = 1 << 16
 def subtracted(x: Floats, y: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
     """Write the squared distances `[P]` of `x[rows[p]]` and `y[cols[p]]`, summed in the order of `squared_norms`.
 
-    Of many pairs, those with the same row of y follow each other: it then comes from the processor's cache.
+    Pairs with the same row of y are computed one after another, so that the row comes from the processor's cache.
     """
     dim, items = x.shape[1], len(y)
     terms = np.zeros(max(dim, 1), np.float64)
@@ -55,7 +55,7 @@ def subtracted(x: Floats, y: Floats, rows: Ints, cols: Ints, out: Floats) -> Non
 
 @compiled
 def num_classes(count: int) -> Any:
-    """A multiple of `_TOGETHER`, about four times as many as the numbers that are looked for."""
+    """Return the number of classes: a multiple of `_TOGETHER`, about four times `count`."""
     return min(_CLASSES, (4 * count + _TOGETHER - 1) // _TOGETHER * _TOGETHER)
 
 
@@ -65,8 +65,9 @@ def keep_nearest(
 ) -> None:
     """Add the columns of a block of products `[Q, C]` to the nearest so far, if `size - 2 products` is below `limit`.
 
-    size `[C]`: squared norms of the columns, whose ids are first, first + 1, ...; near, ids `[Q, at least 2 count]`:
-    values and ids, of which the first `used` `[Q]` are filled; limit `[Q]`: the count-th smallest value so far.
+    size `[C]` are the squared norms of the columns. Their ids are first, first + 1, ... near and ids
+    `[Q, at least 2 count]` are values and ids; their first `used` `[Q]` places are filled. limit `[Q]` is the count-th
+    smallest value so far.
     """
     columns, room = products.shape[1], near.shape[1]
     least = np.empty(num_classes(count), np.float32)
@@ -101,9 +102,10 @@ def keep_nearest(
 
 @compiled
 def bound_of(least: Floats, count: int) -> Any:
-    """A number above the `count` smallest numbers, given the least `[C]` of each of C classes of them; it may be inf.
+    """Return a number above the `count` smallest numbers, given the least number `[C]` of each of C classes.
 
-    The `count` smallest of `least` are of different classes: at least so many numbers are not above the last of them.
+    The `count` smallest entries of `least` belong to different classes. So at least `count` numbers are not larger than
+    the last of these entries. Return inf if there are fewer classes than `count`.
     """
     if count > len(least):
         return least.dtype.type(np.inf)
@@ -112,7 +114,7 @@ def bound_of(least: Floats, count: int) -> Any:
 
 @compiled
 def keep_smallest(values: Floats, ids: Ints, count: int) -> Any:
-    """Move the `count` smallest values to the front, with their ids; returns the largest of them."""
+    """Move the `count` smallest values to the front, with their ids, and return the largest of them."""
     largest = np.partition(values, count - 1)[count - 1]
     num_kept, num_ties = 0, count - int((values < largest).sum())
     for index in range(len(values)):
@@ -128,10 +130,11 @@ def keep_smallest(values: Floats, ids: Ints, count: int) -> Any:
 def summarize_rows(
     distances: Floats, own: Ints, groups: Ints, near: Floats, ids: Ints, sums: Floats, room_near: Floats, room_ids: Ints
 ) -> None:
-    """The k smallest of each row of label distances `[Q, C]` in order, ties by lower column, and sums over the row.
+    """Find the k smallest of each row of label distances `[Q, C]`, in order, and sums over the row.
 
-    A column of the row's own group does not count: own `[Q]`, groups `[C]`. near, ids `[Q, k]`; sums `[3, Q]`: the
-    number of columns that count, and the sums of D and 1 / (1 + D) over them; room_near, room_ids `[at least 2 k]`.
+    Ties go to the lower column. A column of the row's own group does not count: own `[Q]`, groups `[C]`. Results are
+    near and ids `[Q, k]`, and sums `[3, Q]`: the number of columns that count, the sum of D and the sum of 1 / (1 + D)
+    over these columns. room_near and room_ids `[at least 2 k]` are scratch memory.
     """
     columns, count, room = distances.shape[1], near.shape[1], len(room_near)
     total, gain, least = np.zeros(_TOGETHER), np.zeros(_TOGETHER), np.empty(num_classes(count), distances.dtype)

@@ -1,7 +1,8 @@
 """Loops of exact ranks, compiled by numba: the order of rows, and counts over a block of matrix products.
 
 A count has entries that are certainly nearer, and undecided ones. The score of row i and column j is
-`products[i, j] + offset[j]`. Above `high[i]` it counts, below `low[i]` it does not; between the two it is undecided.
+`products[i, j] + offset[j]`. A score above `high[i]` counts. A score below `low[i]` does not. Between the two, the
+entry is undecided.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Shorts: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 def count_above(
     products: Singles, offset: Singles, low: Singles, high: Singles, weights: Ints, above: Ints, unsure: Ints
 ) -> None:
-    """Add to `above` the weights of the scores above `high`; write to `unsure` how many of each row are undecided.
+    """Add to `above` the weights of the scores above `high`.
 
-    `weights` of length 0 means that all are 1.
+    Also write the number of undecided entries of each row to `unsure`. `weights` of length 0 means that all are 1.
     """
     for i in range(products.shape[0]):
         sure, maybe, lowest, highest = np.int32(0), np.int32(0), low[i], high[i]
@@ -41,9 +42,10 @@ def count_above(
 
 @compiled
 def count_columns(products: Singles, offset: Singles, low: Singles, high: Singles, sure: Shorts, maybe: Shorts) -> None:
-    """The same for columns as queries: add the scores of each column above `high` to `sure`, from `low` on to `maybe`.
+    """Count the scores of each column, with columns as queries.
 
-    `offset` belongs to the rows, `low` and `high` to the columns.
+    Scores above `high` are added to `sure`, scores from `low` on to `maybe`. `offset` belongs to the rows, `low` and
+    `high` to the columns.
     """
     for i in range(products.shape[0]):
         row_offset = offset[i]
@@ -72,9 +74,10 @@ def unsure_entries(
 
 @compiled
 def argsort_rows(values: Floats, order: Ints) -> None:
-    """Write the columns of each row of values `[Q, C]` in ascending order `[Q, C]`, ties by lower column; no NaN.
+    """Write the columns of each row of values `[Q, C]` in ascending order `[Q, C]`, ties by lower column.
 
-    A radix sort of the numbers rounded to float32, by 11 bits at a time; those that are then equal are sorted again.
+    Values must not be NaN. This is a radix sort of the numbers rounded to float32, 11 bits at a time. Numbers that are
+    equal after rounding are sorted again.
     """
     columns = values.shape[1]
     rounded = np.empty(columns, np.float32)
@@ -88,7 +91,7 @@ def argsort_rows(values: Floats, order: Ints) -> None:
         for j in range(columns):
             rounded[j] = values[q, j] + np.float32(0)  # -0 becomes 0
         for j in range(columns):
-            # The bits of floats of one sign have their order; those of negative ones the opposite order.
+            # Bits of floats >= 0 have the order of the floats. Bits of negative floats have the opposite order.
             key = np.uint32(bits[j] ^ np.uint32(0xFFFFFFFF if bits[j] >> np.uint32(31) else 0x80000000))
             keys[j] = key
             starts[0, key & digit] += one
@@ -127,7 +130,10 @@ def argsort_rows(values: Floats, order: Ints) -> None:
 
 @compiled
 def mean_ranks(values: Floats, order: Ints, ranks: Floats) -> None:
-    """Write the rank of each of values `[P]`, from 0; equal ones get their mean rank. order `[P]`: ascending."""
+    """Write the rank of each of values `[P]`, from 0. Equal values get their mean rank.
+
+    order `[P]` is the ascending order of the values.
+    """
     start, count = 0, len(order)
     while start < count:
         end = start + 1

@@ -1,7 +1,8 @@
 """Distances of label maps from the bit masks of their classes, compiled by numba.
 
-Popcounts of 64 pixels at a time, vectorized by LLVM where the processor can. Hamming distances by FAISS give the same
-counts, but one matrix of them per class; computing all classes of a pair at once took 33 to 40 % of their time.
+Each step counts the bits of 64 pixels. LLVM vectorizes the counts where the processor can. Hamming distances by FAISS
+give the same counts, but need one matrix per class. Computing all classes of a pair at once took 33 to 40 % of their
+time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numba.extending import intrinsic
 
 from contml.distances._compiled import Floats, Ints, compiled
 
-#: Typed loosely: numba's own type does not say that calls omit the first argument.
+#: Typed loosely: in numba's own type, calls do not omit the first argument.
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 
 
@@ -28,7 +29,7 @@ class MapArrays(NamedTuple):
 
 @_intrinsic
 def _popcount(_: Any, word: Any) -> Any:
-    """The number of bits of a word that are 1: one instruction."""
+    """Return the number of bits of a word that are 1: one instruction."""
 
     def code(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -46,7 +47,7 @@ def _common(a: Ints, b: Ints) -> int:
 
 @compiled
 def _counts(a: Ints, b: Ints, v: Ints, w: Ints) -> tuple[int, int]:
-    """|A & B| and |A & W| + |V & B|."""
+    """Return |A & B| and |A & W| + |V & B|."""
     common, inside = 0, 0
     for k in range(len(a)):
         common += _popcount(a[k] & b[k])
@@ -58,10 +59,11 @@ def _counts(a: Ints, b: Ints, v: Ints, w: Ints) -> tuple[int, int]:
 def distances(
     x: MapArrays, y: MapArrays, same_pixels: bool, same: bool, width: int, start: int, step: int, out: Floats
 ) -> None:
-    """1 - mIoU of maps x, in rows, to maps y; NaN without a common pixel. Part `start` of `step` of the work.
+    """Write 1 - mIoU of maps x, in rows, to maps y; NaN without a common pixel.
 
-    `same_pixels`: all maps have labels at the same pixels, so no area depends on the other map. `same`: y is x, and the
-    upper half is enough. A part takes rows of blocks of `width` columns, which stay in a cache.
+    The call does part `start` of `step` of the work. A part takes rows of blocks of `width` columns, which stay in a
+    cache. `same_pixels` means that all maps have labels at the same pixels, so no area depends on the other map. `same`
+    means that y is x, so the upper half is enough.
     """
     task = 0
     for first_column in range(0, len(y.labelled), width):

@@ -5,8 +5,8 @@ Squared Euclidean distances are one matrix product of *lifted* rows and columns,
     D(x, y) = [-2 x, |x|^2, 1] . [y, 1, |y|^2]
 
 which needs no extra pass over the `[N, M]` block. Where |x - y|^2 is small compared with |x|^2 + |y|^2, the product
-cancels; these entries are recomputed by subtraction, so the relative error stays below 1e-3 in float32 at every scale.
-An offset that all rows share is subtracted first, where that is exact, so that not every entry cancels.
+cancels. These entries are recomputed by subtraction, so the relative error stays below 1e-3 in float32 at every scale.
+An offset that all rows share would make every entry cancel. If subtracting the offset is exact, it is subtracted first.
 """
 
 from __future__ import annotations
@@ -26,38 +26,45 @@ Distance: TypeAlias = Literal["cosine", "dot", "squared_euclidean", "euclidean"]
 _CANCELS = {torch.float32: 2.0**-8, torch.float64: 2.0**-20}
 #: Above this share of cancelled entries the whole block is subtracted: gathering single pairs would be slower.
 _DENSE_SHARE = 1 / 16
-#: Blocks of at most so many entries are never subtracted as a whole.
+#: Blocks of at most this many entries are never subtracted as a whole.
 _SMALL = 1 << 14
-#: Pairs subtracted at a time, and pairs whose gradients are added at a time: bounds the `[pairs, d]` differences.
+#: The number of pairs subtracted at a time, and of pairs whose gradients are added at a time. They limit the memory of
+#: the differences, `[pairs, d]`.
 _RECOMPUTED, _PAIRS = 1 << 16, 1 << 18
 
 
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """Squared Euclidean distances of the rows of x `[N, d]` to the rows of y `[M, d]`, as `[N, M]`.
+    """Compute squared Euclidean distances of the rows of x `[N, d]` to the rows of y `[M, d]`, as `[N, M]`.
 
-    In float32 (float64 for float64 input), also under autocast; relative error under 1e-3 at every scale;
-    differentiable once, with finite gradients everywhere.
+    The result is float32 (float64 for float64 input), also under autocast. The relative error is under 1e-3 at every
+    scale. The function is differentiable once, with finite gradients everywhere.
     """
     return pairs("squared_euclidean", x, y)
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """Euclidean distances `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; the gradient at distance 0 is 0."""
+    """Compute Euclidean distances `[N, M]` of the rows of x `[N, d]` and y `[M, d]`.
+
+    The gradient at distance 0 is 0.
+    """
     return pairs("euclidean", x, y)
 
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
-    """Cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`; of a zero row: 0, gradient 0."""
+    """Compute cosine similarities `[N, M]` of the rows of x `[N, d]` and y `[M, d]`.
+
+    A zero row has similarity 0 and gradient 0.
+    """
     return pairs("cosine", x, y)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    """Dot products `[N, M]` of the rows of x `[N, d]` and y `[M, d]`, in float32 or float64."""
+    """Compute dot products `[N, M]` of the rows of x `[N, d]` and y `[M, d]`, in float32 or float64."""
     return pairs("dot", x, y)
 
 
 def lift(distance: Distance, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows x `[N, d]` and columns y `[M, d]` lifted to `[N, e]` and `[M, e]`; differentiable, O((N + M) d).
+    """Lift rows x `[N, d]` and columns y `[M, d]` to `[N, e]` and `[M, e]`; differentiable, O((N + M) d).
 
     Any block of their similarities or squared distances is then a matrix product.
     """
@@ -90,13 +97,13 @@ class Values(NamedTuple):
 
 
 def block(distance: Distance, rows: Tensor, cols: Tensor) -> Tensor:
-    """Similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
+    """Compute similarities or distances `[R, M]` of lifted rows `[R, e]` to lifted columns `[M, e]`."""
     with no_autocast(rows):
         return root(distance, block_values(distance, rows, cols).s)
 
 
 def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
-    """The block of lifted rows to lifted columns: dots, or squared distances with its subtracted pairs."""
+    """Return the block of lifted rows to lifted columns: dots, or squared distances with the subtracted pairs."""
     s = rows @ cols.T
     if distance in ("dot", "cosine"):
         empty = torch.empty(0, dtype=torch.int64, device=s.device)
@@ -111,9 +118,10 @@ def block_values(distance: Distance, rows: Tensor, cols: Tensor) -> Values:
 
 
 def _common_offset(x: Tensor, y: Tensor) -> Tensor:
-    """`[d]`: the middle of the range of a coordinate where all of x and y are within half of it, else 0.
+    """Return the offset `[d]` that all of x and y share.
 
-    All values are then within a factor of 2 of the middle, so subtracting it is exact (Sterbenz): no distance changes.
+    In each coordinate, it is the middle m of the range, if all values differ from m by at most half of m. Otherwise it
+    is 0. All values are then within a factor of 2 of m, so subtracting m is exact (Sterbenz): no distance changes.
     """
     if len(x) == 0 or len(y) == 0:
         return x.new_zeros(x.shape[1])
@@ -130,7 +138,7 @@ def add_gradient(
 ) -> None:
     """Add the gradients of lifted rows `[R, e]` and columns `[M, e]`, given the gradient of the block `[R, M]`.
 
-    In place, so that many blocks need no memory for further `[M, e]`.
+    The function adds in place: all blocks share one gradient `[M, e]`.
     """
     d = rows.shape[1] - 2
     for i, j in _split_pairs(values.i, values.j):
@@ -145,7 +153,7 @@ def add_gradient(
 
 
 def root(distance: Distance, s: Tensor) -> Tensor:
-    """The distances from what `block_values` returns: the square root of squared distances for "euclidean"."""
+    """Convert the result of `block_values` to distances: take the square root for "euclidean"."""
     return _sqrt(s) if distance == "euclidean" else s
 
 
@@ -186,7 +194,7 @@ _sqrt: Callable[[Tensor], Tensor] = _SquareRoot.apply
 
 
 def pairs(distance: Distance, x: Tensor, y: Tensor) -> Tensor:
-    """Similarities or distances `[N, M]` of all rows of x `[N, d]` to all rows of y `[M, d]`, at once."""
+    """Compute similarities or distances `[N, M]` of all rows of x `[N, d]` to all rows of y `[M, d]`, at once."""
     if distance in ("cosine", "dot"):
         return block(distance, *lift(distance, x, y))
     with no_autocast(x):
@@ -202,7 +210,10 @@ class _CancelsEverywhereError(Exception):
 
 
 class _SquaredEuclidean(torch.autograd.Function):
-    """All squared distances, with the gradient in closed form. y = None means y = x: one product in each direction."""
+    """All squared distances, with the gradient in closed form.
+
+    y = None means y = x: one product in each direction.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | None) -> Tensor:
@@ -260,7 +271,10 @@ _squared: Callable[[Tensor, Tensor | None], Tensor] = _SquaredEuclidean.apply
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Full precision on the device of x: autocast would compute in half precision. Entering it costs time."""
+    """Return a context of full precision on the device of x: autocast would compute in half precision.
+
+    Entering the context of autocast costs time, so it is entered only where autocast is on.
+    """
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
@@ -271,7 +285,7 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 def normalize(x: Tensor) -> Tensor:
-    """Rows of x `[N, d]` on the unit sphere, in float32 (float64 for float64); gradients are right at every norm.
+    """Scale the rows of x `[N, d]` to length 1, in float32 (float64 for float64); gradients are right at every norm.
 
     A zero row stays zero and gets no gradient. A row with a norm below 1e-34 (1e-270 in float64) becomes zero and gets
     no gradient either: the gradient is divided by the norm and could overflow.
@@ -282,27 +296,28 @@ def normalize(x: Tensor) -> Tensor:
     _, exponent = math.frexp(torch.finfo(x.dtype).max)  # 128 or 1024
     limit = 2.0 ** (exponent * 3 // 8)
     norm = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True)  # [N,1]
-    # On a GPU, the test of the norms would wait for it; a graph has no place for it.
+    # On a GPU, the test of the norms would wait for the device. A graph cannot contain the test.
     tested = x.requires_grad and x.device.type == "cpu" and x.numel() > 0 and not torch.compiler.is_compiling()
     if tested and _all_within(norm, 1 / limit, limit):
-        in_range: Tensor = _Unit.apply(x, norm)
-        return in_range
+        return _Unit.apply(x, norm)
     scale = torch.ones_like(norm).masked_fill_(norm > limit, 2.0 ** -(exponent * 5 // 8))
     x = x * scale.masked_fill_(norm < 1 / limit, 2.0 ** (exponent // 2))
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     positive = norm >= 0.5 / limit
-    unit: Tensor = x * (positive / torch.where(positive, norm, 1))
-    return unit
+    return x * (positive / torch.where(positive, norm, 1))
 
 
 def _all_within(norm: Tensor, low: float, high: float) -> bool:
-    """Whether all norms are between these two; not if one is NaN."""
+    """Return True if all norms are between `low` and `high`. Return False if one is NaN."""
     least, largest = torch.aminmax(norm)
     return float(least) >= low and float(largest) <= high
 
 
 class _Unit(torch.autograd.Function):
-    """`x / |x|` where the norms `[N, 1]` need no care, with the gradient in closed form: (g - u (g . u)) / |x|."""
+    """`x / |x|` for norms `[N, 1]` that neither overflow nor underflow.
+
+    Its gradient has a closed form: (g - u (g . u)) / |x|.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, norm: Tensor) -> Tensor:

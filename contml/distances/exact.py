@@ -1,6 +1,6 @@
 """Squared distances of vectors that are the same to the last bit in every call and on every device: they define ties.
 
-    D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, summed in an order that depends on the dimension alone
+    D(x, y) = sum_i (x_i - y_i)^2   in float64, by subtraction, summed in an order that depends only on the dimension
 
 Two items are tied if these numbers are equal. A matrix product is not suitable: the last bits of an entry depend on its
 position in the matrix, so two copies of a vector could be at different distances.
@@ -24,7 +24,7 @@ _ROWS = 1 << 14
 
 
 def squared_norms(x: Tensor) -> Tensor:
-    """Squared Euclidean norms over the last dimension of x `[..., d]`, float64; x is overwritten."""
+    """Compute squared Euclidean norms over the last dimension of x `[..., d]`, float64. x is overwritten."""
     x.square_()
     n = x.shape[-1]
     if not n:
@@ -37,7 +37,10 @@ def squared_norms(x: Tensor) -> Tensor:
 
 
 def squared_distances_of(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
-    """Squared distances `[P]` in float64 of the pairs `x[rows[p]]`, `y[cols[p]]` of x `[N, d]` and y `[M, d]`."""
+    """Compute squared distances `[P]` in float64 of the pairs `x[rows[p]]`, `y[cols[p]]`.
+
+    x is `[N, d]` and y `[M, d]`.
+    """
     out = torch.empty(len(rows), dtype=torch.float64, device=x.device)
     if not x.is_cuda:
         _subtract(x, y, rows, cols, out)
@@ -62,7 +65,7 @@ def _subtract(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, out: Tensor) -> 
 
 
 def as_floats(x: Tensor) -> Tensor:
-    """The same numbers without gradient, contiguous, in float32 or float64, as compiled loops read them."""
+    """Convert numbers to contiguous float32 or float64 without gradient, as compiled loops read them."""
     x = x.detach()
     is_half = x.dtype in (torch.float16, torch.bfloat16)
     x = x.float() if is_half else x if x.dtype in (torch.float32, torch.float64) else x.double()
@@ -70,13 +73,13 @@ def as_floats(x: Tensor) -> Tensor:
 
 
 def squared_distances_to(x: Tensor, y: Tensor, cols: Tensor) -> Tensor:
-    """Squared distances `[N, C]` in float64 of each row of x `[N, d]` to rows `cols` `[N, C]` of y."""
+    """Compute squared distances `[N, C]` in float64 of each row of x `[N, d]` to rows `cols` `[N, C]` of y."""
     rows = torch.arange(len(x), device=x.device).repeat_interleave(cols.shape[1])
     return squared_distances_of(x, y, rows, cols.flatten()).view(cols.shape)
 
 
 class Distinct(NamedTuple):
-    """The distinct rows of a matrix, in an order that depends on their values alone."""
+    """The distinct rows of a matrix, in an order that depends only on their values."""
 
     first_index: Tensor  # [U] the first row number of each
     inverse: Tensor  # [N] the number of the distinct row that each row equals
@@ -84,7 +87,7 @@ class Distinct(NamedTuple):
 
 
 def distinct(x: Tensor) -> Distinct:
-    """The distinct rows of x `[N, d]`; 0 and -0 are equal."""
+    """Find the distinct rows of x `[N, d]`. 0 and -0 are equal."""
     x = x.detach() if x.dtype in (torch.float32, torch.float64) else x.detach().double()
     values = np.ascontiguousarray(x.cpu().numpy())
     n = len(values)
@@ -115,6 +118,6 @@ class ExactDistances:
         return self._gallery[unique.first_index].double(), unique.inverse
 
     def of(self, query: Tensor) -> Tensor:
-        """Squared distances `[G]` in float64 of a query `[d]`."""
+        """Return squared distances `[G]` in float64 of a query `[d]`."""
         vectors, inverse = self._distinct
         return squared_norms(vectors - query.double())[inverse]

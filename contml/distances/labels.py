@@ -20,22 +20,21 @@ if TYPE_CHECKING:
 _CANCELS = 1e-6
 #: Mean radius of the earth in km (IUGG: (2 a + b) / 3).
 _RADIUS = 6371.0088
-#: Tags of one matrix product on a GPU: bounds the `[items, tags]` matrices of zeros and ones.
-_TAGS = 1 << 12
 #: Edit distances of fewer pairs than this are computed in one thread.
 _PAIRS = 1 << 16
 
 
 def class_distance(x: Tensor, y: Tensor) -> Tensor:
-    """0 where the class ids x `[N]` and y `[M]` are equal, else 1, as `[N, M]` in float32."""
+    """Return 0 where the class ids x `[N]` and y `[M]` are equal, else 1, as `[N, M]` in float32."""
     return (x[:, None] != y[None, :]).float()
 
 
 def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible_y: Tensor | None = None) -> Tensor:
-    """Distances `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
+    """Compute distances `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
 
-    The root of: the sum of squared Euclidean distances over the joints visible in both (`visible_x` `[N, J]`,
-    `visible_y` `[M, J]`, default all), times J / their number. NaN for pairs without a common joint.
+    The distance is the root of S times J / (number of common joints). Common joints are visible in both poses. S is the
+    sum of the squared Euclidean distances of the common joints. `visible_x` is `[N, J]` and `visible_y` is `[M, J]`. By
+    default all joints are visible. The distance is NaN for pairs without a common joint.
     """
     if visible_x is None:
         visible_x = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
@@ -56,15 +55,15 @@ def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible
 
 
 def haversine(x: Tensor, y: Tensor) -> Tensor:
-    """Great-circle distances in km `[N, M]`, in float32, of places x `[N, 2]` and y `[M, 2]`, computed in float64.
+    """Compute great-circle distances in km `[N, M]`, in float32, of places x `[N, 2]` and y `[M, 2]`.
 
-    Places are latitude and longitude in degrees.
+    Places are latitude and longitude in degrees. The computation is in float64.
     """
     return great_circle(x, y).float()
 
 
 def great_circle(x: Tensor, y: Tensor) -> Tensor:
-    """Great-circle distances in km `[N, M]`, in float64, of places x `[N, 2]` and y `[M, 2]` in degrees.
+    """Compute great-circle distances in km `[N, M]`, in float64, of places x `[N, 2]` and y `[M, 2]` in degrees.
 
         a = sin^2(dphi / 2) + cos(phi_1) cos(phi_2) sin^2(dlambda / 2),    d = 2 R atan2(sqrt(a), sqrt(1 - a))
 
@@ -84,46 +83,46 @@ def great_circle(x: Tensor, y: Tensor) -> Tensor:
     return 2 * _RADIUS * torch.atan2(a.sqrt_(), complement.sqrt_())
 
 
-def heading_difference(x: Tensor, y: Tensor) -> Tensor:
-    """Angles `[N, M]` in float64, 0 to 180 degrees, between headings x `[N]` and y `[M]` in degrees."""
-    turn = (x.double()[:, None] - y.double()).abs() % 360
-    return torch.minimum(turn, 360 - turn)
+def circular_difference(x: Tensor, y: Tensor, period: float) -> Tensor:
+    """Compute differences `[N, M]` in float64, 0 to half a period, of numbers x `[N]` and y `[M]` along a circle."""
+    turn = (x.double()[:, None] - y.double()).abs() % period
+    return torch.minimum(turn, period - turn)
 
 
 def jaccard_distance(x: Tensor, y: Tensor) -> Tensor:
-    """Jaccard distances `[N, M]` in float32 of sets as 0 / 1 rows, x `[N, L]` and y `[M, L]`: 1 - |A & B| / |A | B|.
+    """Compute Jaccard distances `[N, M]` in float32 of sets as 0 / 1 rows, x `[N, L]` and y `[M, L]`.
 
-    In [0, 1]; two empty sets are at 0. Sets have at most 2^24 members.
+    The distance is 1 - |A & B| / |A | B|, in [0, 1]. Two empty sets have distance 0. Sets have at most 2^24 members.
     """
     return _jaccard((x.float() @ y.float().T).double(), x.sum(1), y.sum(1))
 
 
 def hamming_distance(x: Tensor, y: Tensor) -> Tensor:
-    """The share of the L entries, 0 / 1, in which x `[N, L]` and y `[M, L]` differ: `[N, M]` in float32, in [0, 1]."""
+    """Compute the share of the L entries, 0 / 1, in which x `[N, L]` and y `[M, L]` differ: `[N, M]` in float32.
+
+    The share is in [0, 1].
+    """
     common = (x.float() @ y.float().T).double()
     return ((x.sum(1)[:, None] + y.sum(1) - 2 * common) / x.shape[1]).float()
 
 
 def tag_distance(x: Tensor, y: Tensor) -> Tensor:
-    """Jaccard distances `[N, M]` in float32 of sets: rows of ids >= 0, padded with -1, x `[N, K]` and y `[M, L]`.
+    """Compute Jaccard distances `[N, M]` in float32 of sets, given as rows of ids >= 0, padded with -1.
 
-    In [0, 1]; two empty sets are at 0. An id appears at most once in a set. The cost grows with the number of tags per
-    item, not with the number of different tags.
+    x is `[N, K]` and y `[M, L]`. Distances are in [0, 1]. Two empty sets have distance 0. An id appears at most once in
+    a set. The cost grows with the number of tags per item, not with the number of different tags. The computation runs
+    on the CPU.
     """
-    common = _common_sparse(x, y) if x.device.type == "cpu" else _common_by_product(x, y)
-    return _jaccard(common, (x >= 0).sum(1), (y >= 0).sum(1))
+    a, b = x.cpu(), y.cpu()
+    tags = 1 + max(int(ids.max()) if ids.numel() else 0 for ids in (a, b))
+    common = torch.from_numpy((_sparse(a, tags) @ _sparse(b, tags).T).toarray()).double()
+    return _jaccard(common, (a >= 0).sum(1), (b >= 0).sum(1)).to(x.device)
 
 
 def _jaccard(common: Tensor, size_x: Tensor, size_y: Tensor) -> Tensor:
     union = size_x[:, None] + size_y - common
     # Two empty sets, with common = union = 0, are equal.
     return (1 - (common + (union == 0)) / union.clamp(min=1)).float()
-
-
-def _common_sparse(x: Tensor, y: Tensor) -> Tensor:
-    tags = 1 + max(int(ids.max()) if ids.numel() else 0 for ids in (x, y))
-    a, b = (_sparse(ids, tags) for ids in (x, y))
-    return torch.from_numpy((a @ b.T).toarray()).double()
 
 
 def _sparse(ids: Tensor, tags: int) -> csr_array:
@@ -136,30 +135,12 @@ def _sparse(ids: Tensor, tags: int) -> csr_array:
     return csr_array((ones.numpy(), ids[is_tag].numpy(), starts.numpy()), shape=(len(ids), max(tags, 1)))
 
 
-def _common_by_product(x: Tensor, y: Tensor) -> Tensor:
-    """The same by products of zeros and ones, for the tags that occur, `_TAGS` at a time."""
-    present, ids = torch.unique(torch.cat((x.flatten(), y.flatten())), return_inverse=True)
-    ids = torch.where(present[ids] >= 0, ids, -1)
-    a, b = ids[: x.numel()].view(x.shape), ids[x.numel() :].view(y.shape)
-    common = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
-    for start in range(0, len(present), _TAGS):
-        common += (_ones(a, start) @ _ones(b, start).T).double()
-    return common
-
-
-def _ones(ids: Tensor, start: int) -> Tensor:
-    """`[N, tags]`: 1 where an item has the tag start, start + 1, ..."""
-    in_range = (ids >= start) & (ids < start + _TAGS)
-    out = torch.zeros(len(ids), _TAGS + 1, device=ids.device)  # the last column takes all other tags
-    out.scatter_(1, torch.where(in_range, ids - start, _TAGS), 1.0)
-    return out[:, :_TAGS]
-
-
 def edit_distance(x: Tensor, y: Tensor) -> Tensor:
-    """Normalised edit distances `[N, M]` in float32 of sequences of ids >= 0, each padded with -1 at its end.
+    """Compute normalised edit distances `[N, M]` in float32 of sequences of ids >= 0, each padded with -1 at its end.
 
-    Levenshtein's distance (insertions, deletions and substitutions of a token cost 1) divided by the longer length, in
-    [0, 1]; two empty sequences are at 0. Not a metric: after the division the triangle inequality does not hold.
+    The distance is Levenshtein's (insertions, deletions and substitutions of a token cost 1) divided by the longer
+    length, in [0, 1]. Two empty sequences have distance 0. The distance is not a metric: after the division the
+    triangle inequality does not hold.
 
     Args:
         x: `[N, K]`, ids below 1,114,112: RapidFuzz reads them as characters.

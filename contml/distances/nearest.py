@@ -1,13 +1,11 @@
 """The k nearest rows of a label space and the k nearest vectors, exactly and within a memory budget.
 
-Of any label space, by blocks of label distances: neighbours at equal distance are in order of rows. Label distances are
-the same numbers on every device, to float32 rounding.
+The search in a label space goes through blocks of label distances. Neighbours at equal distance are in order of rows.
+Label distances are the same numbers on every device, to float32 rounding.
 
-Of vectors by Euclidean distance: candidates are found in float32 and ranked in float64.
-
-Candidates come from matrix products. Every other vector is at least as far as the last candidate, except for float32
-rounding, which has a bound. Where rounding could hide a nearer vector (tight clusters, ties), the query is compared
-with the whole gallery.
+The search for vectors by Euclidean distance finds candidates in float32 and ranks them in float64. Candidates come from
+matrix products. Every other vector is at least as far as the last candidate, except for float32 rounding, which has a
+bound. Where rounding could hide a nearer vector (tight clusters, ties), the query is compared with the whole gallery.
 
 Vectors of one dimension are sorted instead: the candidates of a query are the numbers next to it.
 """
@@ -35,16 +33,16 @@ _CHUNK = 4096
 _SPARE = 32
 #: Queries ranked at a time, and the bytes of one of their candidates.
 _QUERIES, _PER_CANDIDATE = 512, 96
-#: Gallery rows of a matrix product: bounds the `[queries, rows]` block. On the CPU it stays in the processor's cache.
+#: Gallery rows of a matrix product. They limit the block `[queries, rows]`, which stays in the processor's cache.
 _COLUMNS, _CPU_COLUMNS = 1 << 16, 1 << 11
-#: Entries of a block of numbers beside their queries.
+#: Entries of a block of neighbouring numbers, for vectors of one dimension.
 _ENTRIES = 1 << 18
 
 
 class Neighbours(NamedTuple):
     """The k nearest rows of each row by label distance, nearest first, ties by lower row.
 
-    Where fewer than k have a label distance to the row, the other places have row -1 and distance infinity.
+    If fewer than k rows have a label distance to the row, the other places have row -1 and distance infinity.
     """
 
     distances: Tensor  # [R,k] float32
@@ -60,9 +58,9 @@ def stream_nearest(
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Neighbours:
-    """The k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`.
+    """Find the k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`.
 
-    `known` gives the pairs of a block that have a label distance; None: all.
+    `known` returns the pairs of a block that have a label distance. It returns None if all pairs have one.
     """
     keys = torch.empty(len(rows), k, dtype=torch.int64, device=rows.device)
     width = min(len(among), 1 << 14)
@@ -86,7 +84,11 @@ def stream_nearest(
 
 
 def checked(distances: Tensor) -> Tensor:
-    """Check that label distances `[R, C]` are finite numbers >= 0; returns them."""
+    """Check that label distances `[R, C]` are finite numbers >= 0, and return them.
+
+    Raises:
+        InputError: a label distance is negative or not finite.
+    """
     if distances.numel() and not all(0 <= float(edge) < float("inf") for edge in torch.aminmax(distances)):
         row, col = (~((distances >= 0) & distances.isfinite())).nonzero()[0].tolist()
         value = f"{distances[row, col].item()} in row {row}, column {col} of a block"
@@ -97,13 +99,13 @@ def checked(distances: Tensor) -> Tensor:
 
 
 def chunks(rows: int, cols: int, memory: int) -> Iterator[slice]:
-    """Slices of the rows such that a block of a slice and all columns fits in `memory` bytes."""
+    """Yield slices of the rows such that a block of a slice and all columns fits in `memory` bytes."""
     step = max(1, memory // (_PER_ENTRY * max(cols, 1)))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
-#: The key of an entry that does not count: after all others.
+#: The key of an entry that does not count. It sorts after all others.
 _LAST = torch.iinfo(torch.int64).max
 
 
@@ -116,7 +118,7 @@ def _keys(distances: Tensor, cols: Tensor) -> Tensor:
 class Nearest(NamedTuple):
     """The k nearest of a gallery to each query, nearest first, ties by lower position."""
 
-    values: Tensor  # [Q,k] float64: squared distances, or what `order` returned for them
+    values: Tensor  # [Q,k] float64: squared distances, or their values by `order`
     positions: Tensor  # [Q,k] int64
 
 
@@ -130,12 +132,12 @@ def nearest_vectors(
     memory: int = MEMORY,
     progress: Callable[[int], None] | None = None,
 ) -> Nearest:
-    """The k nearest of the gallery `[G, d]` to each query `[Q, d]` by squared Euclidean distance in float64, exactly.
+    """Find the exact k nearest of the gallery `[G, d]` to each query `[Q, d]` by squared Euclidean distance in float64.
 
     Args:
         queries: finite numbers, on the gallery's device.
         gallery: finite numbers; at least k rows that are not the query itself.
-        k: how many.
+        k: the number of neighbours.
         self_index: `[Q]`, the position of each query in the gallery, which is excluded, or -1.
         order: a non-decreasing function of squared distances in float64; its values are ranked, and decide ties.
         memory: bytes for the candidates.
@@ -181,7 +183,7 @@ def neighbours_by_value(
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Neighbours:
-    """The k nearest of the rows `among` `[C]`, ascending, to each of `rows` `[R]`, without the row itself.
+    """Find the k nearest of the rows `among` `[C]`, ascending, to each of `rows` `[R]`, without the row itself.
 
     The label distances are `order` of the squared distances of values `[N, D]`, rounded to float32.
     """
@@ -205,12 +207,12 @@ def _nearest_numbers(
     memory: int,
     progress: Callable[[int], None] | None,
 ) -> Nearest:
-    """The result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64, by sorting."""
+    """Return the result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64, by sorting."""
     values, indices = g.sort(stable=True)
     # Of equal numbers the first k + 1 are enough: one of them may be the query itself.
     keep_mask = torch.arange(len(g), device=g.device) - torch.searchsorted(values, values) <= k
     values, indices = values[keep_mask], indices[keep_mask]
-    # On each side: up to k - 1 nearer numbers, the query itself, k + 1 that tie at the last place, and one beyond.
+    # Each side has up to k - 1 nearer numbers, the query itself, k + 1 ties at the last place, and one beyond.
     half_width = 2 * k + 2
     width = min(2 * half_width, len(values))
     offsets = torch.arange(width, device=g.device)
@@ -244,7 +246,10 @@ def _empty(queries: int, k: int, device: torch.device) -> Nearest:
 
 
 def _first(d: Tensor, positions: Tensor, own: Tensor, k: int) -> Nearest:
-    """The k nearest by values d `[Q, C]` of candidates at positions `[Q, C]`, ascending, without own `[Q]`."""
+    """Return the k nearest candidates by their values d `[Q, C]`, without own `[Q]`.
+
+    The candidates are at positions `[Q, C]`, ascending.
+    """
     values, order = d.masked_fill_(positions == own[..., None], torch.inf).sort(dim=1, stable=True)
     return Nearest(values[:, :k], positions.gather(1, order[:, :k]))
 
@@ -264,7 +269,7 @@ class Frame:
         self.shift = 4 * torch.finfo(torch.float64).eps * largest / self.scale * gallery.shape[1] ** 0.5
 
     def transform(self, x: Tensor) -> Tensor:
-        """Vectors x `[N, d]` in the frame, in float32."""
+        """Transform vectors x `[N, d]` to the frame, in float32."""
         out = torch.empty(x.shape, device=x.device)
         for start in range(0, len(x), _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -273,14 +278,14 @@ class Frame:
 
 
 def squared_lengths(x: Tensor) -> Tensor:
-    """Squared norms `[N]` in float64 of x `[N, d]`."""
+    """Return the squared norms `[N]` in float64 of x `[N, d]`."""
     return torch.cat([chunk.double().square().sum(1) for chunk in torch.split(x, _CHUNK)])
 
 
 def rounded_inputs(device: torch.device) -> float:
-    """The relative error of a product if float32 matrix products may round their inputs.
+    """Return the relative error of a product if float32 matrix products may round their inputs.
 
-    On CUDA to TF32 (ten bits), on the CPU to bfloat16 (seven).
+    CUDA rounds to TF32 (ten bits), the CPU to bfloat16 (seven). Return 0 if inputs are not rounded.
     """
     if device.type == "cuda":
         return 2.0**-9 if torch.backends.cuda.matmul.allow_tf32 else 0.0
@@ -298,13 +303,12 @@ class _Rounding:
         self.eps = max(2.0**-23, rounded_inputs(gallery.device) / 2)
 
     def of(self, q32: Tensor, last: Tensor) -> Tensor:
-        """The bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
+        """Return the bound `[Q]` for these queries and all vectors that may be nearer than `last` `[Q]`."""
         length = q32.square().sum(1).double()
         # A much longer vector is far away despite rounding, so an outlier does not raise the bound of every query.
         size = length + torch.maximum(16 * length, 4 * last).clamp(max=self.longest)
         shift = 2 * (2 * size).sqrt() * self.shift + self.shift**2
-        bound: Tensor = 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny
-        return bound
+        return 2 * (self.dim + 4) * self.eps * size + shift + torch.finfo(torch.float32).tiny
 
 
 def _search_on_cpu(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor, Tensor]]:
@@ -356,7 +360,7 @@ def _search_by_products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor
 
 
 def _nearest_in_gallery(d: Tensor, own: int, k: int) -> tuple[Tensor, Tensor]:
-    """Values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
+    """Return values and positions `[k]` of the nearest of one query, given its values `[G]` to the whole gallery."""
     if own >= 0:
         d[own] = torch.inf
     kth_value = d.kthvalue(k).values

@@ -1,13 +1,13 @@
-"""Exact ranks: how many items of a gallery are nearer than a given distance, without sorting; and whole rankings.
+"""Exact ranks: the number of gallery items nearer than a given distance, without sorting; and whole rankings.
 
     nearer(q) = #{g : D(q, g) < r(q)},  tied(q) = #{g : D(q, g) = r(q)},  D as in `exact`
 
-A block of float32 products decides almost every pair, because rounding has a bound (n u / (1 - n u) times the norms,
-Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). Undecided pairs are recomputed in float64, so
+A block of float32 products decides almost every pair, because its rounding has a bound: n u / (1 - n u) times the norms
+(Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., 3.5). Undecided pairs are recomputed in float64. So
 neither the shape nor the order of the blocks changes a count.
 
-Whole galleries are ranked likewise: products in float64 give the order, and entries that rounding could have put out of
-order are subtracted.
+Rankings of whole galleries work in the same way. Products in float64 give the order. Entries that rounding could have
+put out of order are subtracted.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _same_tensor(x: Tensor, y: Tensor) -> bool:
 
 
 def _column_parts(part: slice, items: int, columns: int, mutual: bool) -> Iterator[slice]:
-    """Parts of the gallery for a part of the queries; if `mutual`, that part and the rows after it."""
+    """Yield parts of the gallery for a part of the queries. If `mutual`, yield this part and the rows after it."""
     if mutual:
         yield part
     for start in range(part.stop if mutual else 0, items, columns):
@@ -133,7 +133,7 @@ class _Scores:
         squared, radius = squared_lengths(self.queries), radii / frame.scale**2
         level = shift + (squared - radius) / 2
         length = squared.sqrt()
-        # A gallery vector longer than 4 |q| and than twice the radius is farther despite the rounding of its own part.
+        # A gallery vector longer than 4 |q| and longer than twice the radius is farther, whatever the rounding.
         reach = torch.maximum(4 * length, 2 * radius.sqrt()).clamp(max=longest)
         within = (reach.square() / 2 - shift).abs().clamp(min=abs(shift))
         rounding = gamma * (length * reach + torch.where(reach < longest, within, furthest))
@@ -148,7 +148,7 @@ class _Scores:
 def _count_rows(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, weights: Tensor, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Add the items that are certainly nearer to `nearer`; returns rows and columns of the undecided entries."""
+    """Add the items that are certainly nearer to `nearer`, and return rows and columns of the undecided entries."""
     offset, low, high, above = scores.offset[block_columns], scores.low[part], scores.high[part], nearer[part]
     if block.is_cuda:
         block += offset
@@ -174,7 +174,7 @@ def _count_rows(
 def _count_columns(
     block: Tensor, scores: _Scores, part: slice, block_columns: slice, nearer: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `_count_rows`, with the columns as queries and the rows as gallery."""
+    """Count as `_count_rows` does, with the columns as queries and the rows as gallery."""
     from contml.distances._rank_loops import count_columns, unsure_entries
 
     levels = scores.offset[part], scores.low[block_columns], scores.high[block_columns]
@@ -204,7 +204,7 @@ class Ranked(NamedTuple):
 
 
 def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked:
-    """All squared distances, with the order and the ties of `squared_distances_of`, on the CPU.
+    """Compute all squared distances on the CPU, with the order and the ties of `squared_distances_of`.
 
     A value is a matrix product, which may be off by rounding. Values of a row that are so near to each other that
     rounding could swap them are subtracted.
@@ -245,7 +245,10 @@ def ranked_vectors(queries: Tensor, gallery: Tensor, excluded: Tensor) -> Ranked
 
 
 def argsort_rows(values: Tensor) -> Tensor:
-    """The columns of each row of values `[Q, C]`, on the CPU and without NaN, in order, ties by lower column."""
+    """Return the columns of each row of values `[Q, C]` in ascending order, ties by lower column.
+
+    Values are on the CPU and not NaN.
+    """
     from contml.distances import _rank_loops as loops  # here: it imports numba
 
     order = torch.empty(values.shape, dtype=torch.int64)
@@ -255,7 +258,10 @@ def argsort_rows(values: Tensor) -> Tensor:
 
 
 def mean_ranks(x: Tensor) -> Tensor:
-    """The rank of each number of x `[P]` in float64, on the CPU and without NaN, from 0; equal ones get the mean."""
+    """Return the rank of each number of x `[P]` in float64, from 0. Equal numbers get their mean rank.
+
+    Numbers are on the CPU and not NaN.
+    """
     from contml.distances import _rank_loops as loops  # here: it imports numba
 
     ranks = torch.empty(len(x), dtype=torch.float64)

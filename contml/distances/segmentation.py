@@ -4,9 +4,9 @@ A_c are the pixels of class c in map x, B_c in map y; V and W are the pixels tha
 
     IoU_c = |A_c & B_c| / (|A_c & W| + |V & B_c| - |A_c & B_c|),    D(x, y) = 1 - mean_c IoU_c
 
-over the classes with |A_c & W| + |V & B_c| > 0. A_c is a part of V, and B_c of W, so the first count needs no mask. On
-the CPU the counts are popcounts; on a GPU they are matrix products of zeros and ones, exact in float32 up to 2^24
-pixels (in TF32 too, which sums in float32).
+The mean is over the classes with |A_c & W| + |V & B_c| > 0. A_c is a part of V, and B_c of W, so the count |A_c & B_c|
+needs no mask. On the CPU the counts are popcounts. On a GPU they are matrix products of zeros and ones, exact in
+float32 up to 2^24 pixels (in TF32 too, which sums in float32).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MAPS = "label maps [items, height, width]"
 _PACKED = 256
 #: Bytes of the columns that a CPU core compares with all rows at a time: they fit in its cache.
 _CACHED = 1 << 18
-#: Words of 64 pixels per thread, at least: starting a thread for fewer takes longer than the work.
+#: The least number of words of 64 pixels per thread. With fewer words, starting a thread takes longer than the work.
 _WORDS_PER_THREAD = 1 << 23
-#: Rows and columns of a matrix product on a GPU: bounds the memory of the unpacked pixels.
+#: Rows and columns of a matrix product on a GPU. They limit the memory of the unpacked pixels.
 _PRODUCT = 1 << 10
-#: Pixels of a map at most: float32 counts exactly up to this number.
+#: The largest number of pixels of a map: float32 counts exactly up to this number.
 _PIXELS = 1 << 24
 
 
@@ -50,19 +50,19 @@ class PackedMaps(NamedTuple):
 
 
 def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = None) -> Tensor:
-    """Distances `[N, M]` of label maps x `[N, H, W]` and y `[M, H, W]` in float32: 1 - mean IoU, in [0, 1].
+    """Compute distances `[N, M]` of label maps x `[N, H, W]` and y `[M, H, W]` in float32: 1 - mean IoU, in [0, 1].
 
-    The intersection over union of a class counts the pixels that neither map ignores; the mean is over the classes that
-    occur in these pixels of either map. Computed in float64 from exact counts.
+    The intersection over union of a class counts the pixels that neither map ignores. The mean is over the classes that
+    occur in these pixels of either map. The computation is in float64 from exact counts.
 
     Args:
         x: whole numbers 0 to classes - 1, or `ignore`.
         y: the same, of the same height and width.
-        classes: how many classes there are.
+        classes: the number of classes.
         ignore: the value of pixels that do not count; it may be the number of a class.
 
     Raises:
-        InputError: maps of different sizes, a value that is no class, or two maps without a common pixel.
+        InputError: maps have different sizes, a value is not a class, or two maps have no common pixel.
     """
     device = x.device if isinstance(x, Tensor) else torch.device("cpu")
     (first, size), (second, other_size) = sized("x", x), sized("y", y)
@@ -77,10 +77,13 @@ def segmentation_distance(x: Maps, y: Maps, classes: int, ignore: int | None = N
 def pack_maps(
     maps: Maps, classes: PositiveInt, ignore: int | None = None, side: PositiveInt | None = None
 ) -> PackedMaps:
-    """Check label maps, resize them to `side` x `side` pixels by nearest neighbour (None: keep the size), pack them.
+    """Check label maps, resize them to `side` x `side` pixels by nearest neighbour, and pack them.
+
+    If `side` is None, maps keep their size.
 
     Raises:
-        InputError: no maps, maps of different sizes, or a value that is no class; it names the item and the value.
+        InputError: there are no maps, maps have different sizes, or a value is not a class. The error names the item
+            and the value.
     """
     maps, size = sized("maps", maps)
     height, width = (size if side is None else (side, side)) if len(size) == 2 else (0, 0)
@@ -98,7 +101,9 @@ def pack_maps(
 
 
 def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """`segmentation_distance` `[N, M]` of packed maps. Errors name items by the row numbers `names`, `[N]` and `[M]`.
+    """Compute `segmentation_distance` `[N, M]` of packed maps.
+
+    Errors name items by the row numbers `names`, `[N]` and `[M]`.
 
     Raises:
         InputError: two maps have no common pixel.
@@ -121,7 +126,7 @@ def packed_segmentation_distance(x: PackedMaps, y: PackedMaps, names: tuple[Tens
 
 
 def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
-    """Distances `[N, M]` in float32 by matrix products; NaN for maps without a common pixel."""
+    """Compute distances `[N, M]` in float32 by matrix products. They are NaN for maps without a common pixel."""
     total = torch.zeros(len(x.areas), len(y.areas), dtype=torch.float64, device=x.areas.device)
     count = torch.zeros_like(total)
     v, w = (_unpack(_union(maps.masks)) for maps in (x, y))
@@ -135,7 +140,7 @@ def _by_product(x: PackedMaps, y: PackedMaps) -> Tensor:
 
 
 def _union(masks: Tensor) -> Tensor:
-    """`[N, words]`: the pixels of any class: all that are not ignored."""
+    """Return the pixels that are not ignored, `[N, words]`: all pixels that have a class."""
     out = masks[:, 0].clone()
     for mask in masks.unbind(1)[1:]:
         out |= mask
@@ -148,7 +153,10 @@ def _unpack(masks: Tensor) -> Tensor:
 
 
 def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
-    """Distances `[N, M]` in float32 in torch's number of threads; NaN for maps without a common pixel."""
+    """Compute distances `[N, M]` in float32 in torch's number of threads.
+
+    They are NaN for maps without a common pixel.
+    """
     from contml.distances._segmentation_counts import MapArrays, distances  # here: it imports numba
 
     def arrays(maps: PackedMaps) -> MapArrays:
@@ -169,12 +177,12 @@ def _by_popcount(x: PackedMaps, y: PackedMaps) -> Tensor:
 
 
 def _nearest(length: int, side: int) -> Array:
-    """`[side]`: for each new pixel, the one of `length` pixels whose centre is nearest."""
+    """Return for each new pixel the one of `length` pixels whose centre is nearest, `[side]`."""
     return ((2 * np.arange(side) + 1) * length) // (2 * side)
 
 
 def sized(name: str, maps: Maps) -> tuple[Maps, tuple[int, ...]]:
-    """The maps in a tensor, an array or a list, and the size of the first."""
+    """Return the maps in a tensor, an array or a list, and the size of the first map."""
     if not isinstance(maps, Tensor | np.ndarray) or maps.ndim == 0:
         maps = as_items(name, maps, _MAPS)
     if len(maps) == 0:
@@ -183,8 +191,7 @@ def sized(name: str, maps: Maps) -> tuple[Maps, tuple[int, ...]]:
 
 
 def _numbers(item: int, label_map: object) -> Array:
-    array: Array = as_numbers(f"label map {item}", label_map, "integers [height, width]").cpu().numpy()
-    return array
+    return as_numbers(f"label map {item}", label_map, "integers [height, width]").cpu().numpy()
 
 
 def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore: int | None) -> Array:
@@ -207,7 +214,7 @@ def _checked(maps: Maps, start: int, size: tuple[int, ...], classes: int, ignore
 
 
 def _pack(maps: Array, classes: int, ignore: int | None) -> tuple[Array, ...]:
-    """Masks `[N, C, words]` and areas `[N, C]` of maps `[N, P]`."""
+    """Pack maps `[N, P]` to masks `[N, C, words]` and areas `[N, C]`."""
     masks = np.zeros((len(maps), classes, 8 * -(-maps.shape[1] // 64)), dtype=np.uint8)
     areas = np.zeros((len(maps), classes), dtype=np.int32)
     for c in range(classes):

@@ -5,7 +5,7 @@
     R-precision = mean over queries of the share of relevant items among the R nearest
 
 R is the number of items of the query's class in the gallery, without the query. A query that is the only item of its
-class (a singleton) finds nothing: it counts as a miss, or is excluded on request. Items at equal distance: the
+class is a singleton. It counts as a miss, or is excluded on request. If items are at equal distance, a metric is the
 expectation over their orders (`contml.evaluation.metrics`). Song, Xiang, Jegelka, Savarese: "Deep Metric Learning via
 Lifted Structured Feature Embedding", CVPR 2016; Musgrave, Belongie, Lim: "A Metric Learning Reality Check", ECCV 2020.
 """
@@ -45,7 +45,7 @@ _LARGE = 512
 def recall_at_k(
     embeddings: Numbers, classes: Numbers, *, k: Ks = 1, gallery: Gallery = None, per_query: bool = False
 ) -> Any:
-    """Recall@K: the share of queries with an item of their own class among the K nearest.
+    """Compute Recall@K: the share of queries with an item of their own class among the K nearest.
 
         recall_at_k(embeddings, classes, k=[1, 10, 100, 1000])      # {1: 0.79, 10: 0.91, ...}
 
@@ -55,8 +55,8 @@ def recall_at_k(
     Args:
         embeddings: of the queries `[Q, d]`.
         classes: whole numbers or names `[Q]`.
-        k: one K, or several: then the result is a dict.
-        gallery: embeddings `[G, d]` and classes `[G]`; None: each query searches all other queries.
+        k: one K, or several K. With several, the result is a dict.
+        gallery: embeddings `[G, d]` and classes `[G]`. Default: each query searches all other queries.
         per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
@@ -77,19 +77,25 @@ def recall_at_k(
 def mean_average_precision_at_r(
     embeddings: Numbers, classes: Numbers, *, gallery: Gallery = None, per_query: bool = False
 ) -> Any:
-    """MAP@R, with R the number of items of a query's class in the gallery. Arguments as for `recall_at_k`."""
+    """Compute MAP@R, where R is the number of items of a query's class in the gallery.
+
+    The arguments are as in `recall_at_k`.
+    """
     values = ClassRetrieval(*_check(embeddings, classes, gallery), k=1).average_precision()[0]
     return values if per_query else float(values.mean())
 
 
 def r_precision(embeddings: Numbers, classes: Numbers, *, gallery: Gallery = None, per_query: bool = False) -> Any:
-    """R-precision: the mean share of the R nearest that are of the query's class. Arguments as for `recall_at_k`."""
+    """Compute R-precision: the mean share of the R nearest items that are of the query's class.
+
+    The arguments are as in `recall_at_k`.
+    """
     values = ClassRetrieval(*_check(embeddings, classes, gallery), k=1).precision()[0]
     return values if per_query else float(values.mean())
 
 
 def _check(queries: Numbers, classes: Numbers, gallery: Gallery) -> tuple[QueryGallery, Tensor, Tensor]:
-    """Queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
+    """Return queries and gallery on the device that searches them, and their class numbers `[Q]` and `[G]`."""
     if gallery is not None and not (isinstance(gallery, tuple | list) and len(gallery) == 2):
         raise InputError("gallery", type(gallery).__name__, "must be a pair: embeddings and classes")
     given = [(queries, classes), *([] if gallery is None else [gallery])]
@@ -117,7 +123,9 @@ Values: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
 class ClassRetrieval:
-    """The rankings of all queries and their metrics; a ranking has as many places as the largest class has items.
+    """The rankings of all queries and their metrics.
+
+    A ranking has at least as many places as the largest class has items.
 
     Args:
         data: queries and gallery.
@@ -151,7 +159,7 @@ class ClassRetrieval:
         self._first = first_hits
 
     def _block(self, part: slice, found: Nearest) -> tuple[Tensor, ...]:
-        """The results for some queries, in the order in which `__init__` unpacks them."""
+        """Compute the results for some queries, in the order in which `__init__` unpacks them."""
         nearest = Nearest(found.values[part], found.positions[part])
         relevant, query_class = self.relevant[part], self.query_class[part]
         same = (self.gallery_class[nearest.positions] == query_class[:, None]) & nearest.values.isfinite()
@@ -170,32 +178,35 @@ class ClassRetrieval:
         )
 
     def recall(self) -> Curve:
-        """Recall@K for K = 1 ... largest."""
+        """Compute Recall@K for K = 1 ... largest."""
         random = recall_by_chance(self.relevant, self.irrelevant, self.largest)
         return curve_of("recall", self._first.recall(self.largest), random, self.oracle.mean().expand_as(random))
 
     def query_scores(self) -> dict[str, Values]:
-        """The scores of `SCORES` of each query."""
+        """Return the metrics of `SCORES` for each query."""
         return {name: score(self) for name, score in SCORES.items()}
 
     def scores(self) -> dict[str, Score]:
-        """Their means over the queries."""
+        """Return the metrics of `SCORES`, as means over the queries."""
         return {
             name: score_of(name, *(float(x.mean()) for x in values)) for name, values in self.query_scores().items()
         }
 
     def average_precision(self) -> Values:
-        """Average precision at R."""
+        """Return the average precision at R of each query."""
         random = average_precision_at_r_by_chance(self.relevant, self.irrelevant)
         return self._average_precision, random, self.oracle
 
     def precision(self) -> Values:
-        """The share of the R nearest items that are of the query's class."""
+        """Return the share of the R nearest items that are of the query's class, for each query."""
         random = self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
         return self._precision, random, self.oracle
 
     def oracle_positions(self) -> Tensor:
-        """Positions `[Q, k]` of the oracle's ranking: items of the query's class in order, then all others in order."""
+        """Return the positions `[Q, k]` of the oracle's ranking.
+
+        The items of the query's class come first, in order of position. All other items follow, in order of position.
+        """
         out = torch.empty(len(self.query_class), self.k, dtype=torch.int64)
         by_class = self.gallery_class.argsort(stable=True)
         class_ids, counts = torch.unique(self.query_class, return_counts=True)
@@ -223,17 +234,17 @@ SCORES: dict[str, Callable[[ClassRetrieval], Values]] = {
 
 
 def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tensor) -> Tensor:
-    """Number of gallery items of each query's class, without the query itself, `[Q]`."""
+    """Count the gallery items of each query's class, without the query itself, `[Q]`."""
     largest = max((int(ids.max()) for ids in (query_class, gallery_class) if len(ids)), default=0)
     class_sizes = torch.bincount(gallery_class, minlength=largest + 1)
     return class_sizes[query_class] - (self_index >= 0).long()
 
 
 def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
-    """R-precision and average precision at R `[q]` of rankings, 0 where R is 0: expectations over the orders of ties.
+    """Compute R-precision and average precision at R `[q]` of rankings, as expectations over the orders of ties.
 
-    Within a group of t items, p of them relevant, each place holds a relevant item with probability p/t; if so,
-    the j places of the group before it hold j (p - 1)/(t - 1) relevant items on average.
+    Both are 0 if R is 0. Within a group of t items, p of them relevant, a place holds a relevant item with probability
+    p/t. If it does, the j places of the group before it hold j (p - 1)/(t - 1) relevant items on average.
 
     Args:
         same: which items are of the query's class, bool `[q, D]`, D at least the largest R.
@@ -252,9 +263,10 @@ def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ti
 
 
 def average_precision_at_r_by_chance(relevant: Tensor, irrelevant: Tensor) -> Tensor:
-    """Average precision at R expected of a random ranking, `[Q]`.
+    """Compute the expected average precision at R of a random ranking, `[Q]`.
 
-    With n items to rank, the i-th is relevant with probability R/n; then each item before it with (R - 1)/(n - 1).
+    With n items to rank, the i-th item is relevant with probability R/n. In that case each item before it is relevant
+    with probability (R - 1)/(n - 1).
     """
     r, n = relevant.double(), (relevant + irrelevant).double().clamp(min=1)
     inverse = 1 / torch.arange(1, int(relevant.max()) + 1, dtype=torch.float64)
@@ -268,14 +280,14 @@ def average_precision_at_r_by_chance(relevant: Tensor, irrelevant: Tensor) -> Te
 
 
 class FirstRelevant(NamedTuple):
-    """The place of the nearest item of the same class in the ranking of each query: Recall@K needs no more."""
+    """The place of the nearest item of the same class in the ranking of each query. It determines Recall@K."""
 
     nearer: Tensor  # [Q] number of items that are nearer
     tied: Tensor  # [Q] number of items at the same distance, with the item itself
     relevant: Tensor  # [Q] number of these of the query's class; 0: the gallery has no item of this class
 
     def recall(self, k: int) -> Tensor:
-        """Recall@K `[k]` for K = 1 ... k."""
+        """Compute Recall@K `[k]` for K = 1 ... k."""
         # Counts above k are equivalent and most queries have no ties, so few different cases remain.
         nearer = torch.where(self.relevant > 0, self.nearer.clamp(max=k), k)
         cases, count = torch.unique(torch.stack((nearer, self.tied, self.relevant), 1), dim=0, return_counts=True)
@@ -285,14 +297,14 @@ class FirstRelevant(NamedTuple):
         return total / len(self.nearer)
 
     def of_queries(self, ks: Sequence[int]) -> Tensor:
-        """Recall@K of each query `[Q, K]`, for these K."""
+        """Compute Recall@K of each query `[Q, K]`, for each K of `ks`."""
         k, columns = max(ks), [each - 1 for each in ks]
         parts = (torch.split(each, _ROWS) for each in (self.nearer.clamp(max=k), self.tied, self.relevant))
         return torch.cat([_chance_of_a_hit(a, b, c, k)[:, columns] for a, b, c in zip(*parts, strict=True)])
 
 
 def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> Tensor:
-    """Chance `[n, k]` that the first K = 1 ... k places hold a relevant item."""
+    """Compute the chance `[n, k]` that the first K = 1 ... k places hold a relevant item."""
     place = torch.arange(k) - nearer[:, None]  # [n,K] among the tied, from 0
     misses = (tied - relevant)[:, None] - place
     chance = misses.clamp(min=0).double() / (tied[:, None] - place).clamp(min=1)
@@ -300,7 +312,10 @@ def _chance_of_a_hit(nearer: Tensor, tied: Tensor, relevant: Tensor, k: int) -> 
 
 
 def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> FirstRelevant:
-    """The first relevant item of rankings `[q, D]`, arguments as in `precision_at_r`; without one, `nearer` is D."""
+    """Find the first relevant item of rankings `[q, D]`. The arguments are as in `precision_at_r`.
+
+    `nearer` is D for a ranking without a relevant item.
+    """
     has_relevant, first_index = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
     nearer, tied, tied_relevant = (
         x.gather(1, first_index)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
@@ -313,7 +328,7 @@ def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> F
 
 
 def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:
-    """Expected Recall@K `[K]` of a random ranking, K = 1 ... k: all items tie.
+    """Compute the expected Recall@K `[K]` of a random ranking, K = 1 ... k. In a random ranking all items tie.
 
     Args:
         relevant: number of gallery items of each query's class, without the query itself, `[Q]`.
@@ -326,12 +341,12 @@ def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:
 def nearest_of_class(
     data: QueryGallery, rows: Tensor | None, query_class: Tensor, gallery_class: Tensor
 ) -> FirstRelevant:
-    """The place of the nearest item of each query's class in its ranking of the gallery, by counting.
+    """Find the place of the nearest item of each query's class in its ranking of the gallery, by counting.
 
     Args:
         data: queries and gallery.
-        rows: some queries `[n]`; None: all of them.
-        query_class: their class ids `[n]`.
+        rows: the queries to rank `[n]`. None means all queries.
+        query_class: the class ids of these queries `[n]`.
         gallery_class: class ids `[G]`.
     """
     device = data.device
@@ -347,7 +362,10 @@ def nearest_of_class(
 def _nearest_of_class(
     q: Tensor, g: Tensor, self_index: Tensor, query_class: Tensor, gallery_class: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Squared distance `[Q]` to the nearest item of the query's class, and how many tie; inf and 0 if there is none."""
+    """Return the squared distance `[Q]` to the nearest item of the query's class, and the number of items that tie.
+
+    They are inf and 0 if the gallery has no other item of the class.
+    """
     best = torch.full((len(q),), torch.inf, dtype=torch.float64, device=q.device)
     relevant = torch.zeros(len(q), dtype=torch.int64, device=q.device)
     order = gallery_class.argsort(stable=True)

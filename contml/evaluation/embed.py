@@ -1,4 +1,4 @@
-"""Embedding a split with a model."""
+"""Embeddings of a split, computed by a model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,18 @@ def embed(
     device: torch.device | str = "cpu",
     function: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns embeddings `[N, d]` of a split in float32 on the CPU, 0 where unreadable, and the unreadable rows `[M]`.
+    """Compute the embeddings `[N, d]` of a split, and the rows `[M]` of images that cannot be read.
 
-    Images are centre crops. The model is in evaluation mode during the call. With `rows`, only these are embedded: the
-    others stay 0 and count as read. `function` maps a batch of images to other outputs of the model `[B, ...]`, such as
-    captions.
+    Embeddings are float32 on the CPU, 0 for an unreadable image. Images are centre crops. The model is in evaluation
+    mode during the call.
+
+    Args:
+        model: the model.
+        split: the split.
+        images: reads the images.
+        rows: the rows to embed. The other rows stay 0 and count as read. Default: all rows.
+        device: the device of the model.
+        function: maps a batch of images to other outputs of the model `[B, ...]`, such as captions.
 
     Raises:
         InputError: no image could be read, or one could not and broken images are errors.
@@ -45,7 +52,7 @@ def embed(
 
 
 def unreadable_images() -> InputError:
-    """The error of a split of which no image can be read."""
+    """Return the error for a split whose images all cannot be read."""
     return InputError("images", "none could be read", hint="check the image files")
 
 
@@ -59,9 +66,9 @@ def embed_rows(
     batch_size: int = BATCH,
     function: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The rows `[n]` that could be read, in the order of `rows`, and their embeddings `[n, d]`; `[0, 0]` if none.
+    """Return the rows `[n]` that could be read, in the order of `rows`, and their embeddings `[n, d]`.
 
-    `function` as in `embed`.
+    The embeddings are `[0, 0]` if no image could be read. `function` is as in `embed`.
     """
     read_rows: list[Tensor] = [torch.zeros(0, dtype=torch.int64)]
     results, count, most = torch.zeros(0, 0), 0, len(as_rows(rows, len(split)))
@@ -93,9 +100,19 @@ def embed_together(
     device: torch.device,
     function: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs for some rows, computed by all processes and gathered on each, and the unreadable rows.
+    """Compute the outputs for some rows with all processes, and gather them on each process.
 
-    Outputs are `[R, ...]` in the order of `rows`, which are ascending, 0 for an unreadable one.
+    Args:
+        model: the model.
+        split: the split.
+        images: reads the images.
+        rows: the rows `[R]`, ascending.
+        together: makes the processes fail together.
+        device: the device of the model.
+        function: maps a batch of images to outputs `[B, ...]`.
+
+    Returns:
+        The outputs `[R, ...]` in the order of `rows`, 0 for an unreadable image, and the unreadable rows.
 
     Raises:
         InputError: no image could be read, or another process failed.

@@ -1,7 +1,7 @@
-"""Embeddings of many images, made in parts: an interrupted command continues.
+"""Embeddings of many images, made in parts. An interrupted command continues where it stopped.
 
 A part is an item of work (`contml.work`), of up to 512 consecutive images. Its embeddings are in a hidden folder beside
-the file or the index that they are for, until that has all of them.
+the file or the index that they are for. The folder is removed when the file or the index has all embeddings.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Parts(work.Files[Part]):
 
     Args:
         out: the file or the index that the embeddings are for.
-        key: a hash of all that the embeddings depend on but the images: parts from different settings are not mixed.
+        key: a hash of all settings that the embeddings depend on. Parts from different settings are not mixed.
         splits: the splits that are embedded, by name.
-        wanted: which rows are embedded `[N]`, where there is one split; None: all. There are items for the others too.
+        wanted: which rows to embed, bool `[N]`, if there is one split. Default: all rows. `items` has every part, even
+            if none of its rows is wanted.
     """
 
     suffix = ".safetensors"
@@ -74,24 +75,27 @@ class Parts(work.Files[Part]):
         return [span.start + row for row in np.flatnonzero(self._mask[span.start : span.stop]).tolist()]
 
     def key(self) -> str:
-        """A hash of all that the embeddings depend on: settings, names and files of the images."""
+        """Return a hash of the settings, and of the names and files of the images.
+
+        The embeddings depend on nothing else.
+        """
         return key_of(self.settings, (item.key for item in self.items))
 
     def is_same(self, made: Made) -> bool:
-        """Whether a file was made from these images, which were copied or downloaded again since.
+        """Return True if a file was made from the same images, even if they were copied or downloaded again since.
 
-        All of them are read, if the sizes of their files are equal.
+        The method reads all images if the sizes of their files are equal.
         """
         if not made.content or made.sizes != self.sizes():
             return False
         return made.content == _content(digests_of(item.split, item.rows) for item in self.items)
 
     def sizes(self) -> str:
-        """A hash of the names of the images, and of the sizes of their files."""
+        """Return a hash of the names of the images, and of the sizes of their files."""
         return key_of("", (_fingerprint(item.split, item.rows, times=False) for item in self.items))
 
     def load(self, key: str, path: Path) -> Part | None:
-        """A part on disk; None if there is none, or it is damaged."""
+        """Read a part from disk. Return None if there is no file, or it is damaged."""
         span = range(*map(int, key.split("-")[-3:-1]))
         try:
             tensors, values = load_tensors(path)
@@ -115,9 +119,11 @@ class Parts(work.Files[Part]):
         save_tensors(path, tensors, broken=[*value.broken.items()])
 
     def joined(self) -> tuple[list[str], Floats, dict[str, str], str]:
-        """The names of the images that could be read, their embeddings, name and cause of the others, a hash of all.
+        """Join all parts.
 
-        The hash is of the bytes of the images, when they were embedded.
+        Returns:
+            The names of the images that could be read, their embeddings, the cause for each unreadable image by name,
+            and a hash. The hash is of the bytes of the images at the time they were embedded.
 
         Raises:
             InputError: parts have embeddings of different shapes.
@@ -141,17 +147,16 @@ class Parts(work.Files[Part]):
 
 
 def key_of(settings: str, states: Iterable[str]) -> str:
-    """The key of a file (`Made.key`): a hash of the settings, and of the names and files of all images."""
-    content = "\n".join([settings, *states])
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+    """Return the key of a file (`Made.key`): a hash of the settings, and of the names and files of all images."""
+    return hashlib.sha256("\n".join([settings, *states]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Rows:
-    """Some rows of a split, which a part is for.
+    """The rows of a split that one part of the work embeds.
 
     Args:
         split_name: the name of the split.
-        split: the split. Another process gets it once, not with each part.
+        split: the split. It is sent to another process once, not with each part.
         span: consecutive rows.
         rows: the rows of the span that are embedded.
         end: the number of images of all parts up to this one.
@@ -168,12 +173,12 @@ class Rows:
 
     @cached_property
     def key(self) -> str:
-        """Names the rows and the state of their files: an image that was replaced is embedded again."""
+        """A name of the rows and of the state of their files. An image that was replaced is embedded again."""
         span = self.span
         return f"{self.split_name}-{span.start:09d}-{span.stop:09d}-{_fingerprint(self.split, span)}"
 
     def check(self, split: Split) -> None:
-        """Check that this machine has the files that the part is for: one without them would leave all images out.
+        """Check that this machine has the same image files. A machine without the files would leave all images out.
 
         Raises:
             InputError: a file differs.
@@ -184,7 +189,10 @@ class Rows:
 
 
 class EmbedRows:
-    """Embeds the rows of a part, in this process or on another machine; arguments as in `embed_to`."""
+    """The work on a part: embeds its rows, in this process or on another machine.
+
+    The arguments are as in `embed_to`.
+    """
 
     def __init__(
         self,
@@ -230,9 +238,9 @@ class EmbedRows:
 
 
 def digests_of(split: Split, rows: Sequence[int]) -> Tensor:
-    """Digests `[n, 16]` of the bytes of the image files of some rows, 0 of an image from no file.
+    """Compute digests `[n, 16]` of the bytes of the image files of some rows. An image from no file has digest 0.
 
-    Right after the images were embedded: the files are still in the memory of the system.
+    Call this right after the images were embedded, while the files are still in the memory of the system.
     """
     stamps = [split.stamp(row) for row in rows]
     content = b"".join(bytes(DIGEST) if each is None else digest_of(str(each.file)) for each in stamps)
@@ -250,7 +258,7 @@ def _content(digests: Iterable[Tensor]) -> str:
 
 
 def device_here() -> torch.device:
-    """Where this process embeds: on a GPU, if there is one."""
+    """Return the device on which this process embeds: a GPU, if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -269,24 +277,26 @@ def embed_to(
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> tuple[Made, int]:
-    """Embed splits into a file. Parts are kept beside it until it is written; a complete one stays as it is.
+    """Embed splits and write the embeddings to a file.
+
+    Parts are kept beside the file until it is written. A complete file stays as it is.
 
     Args:
         out: the file.
-        settings: all that the embeddings depend on but the images, by the name of the setting.
-        splits: what is embedded, by name.
-        model: what embeds.
-        images: reads them; closed at the end.
-        write: writes names, embeddings, and what they were made from to the file.
+        settings: the settings that determine the embeddings, by name. The images are not among them.
+        splits: the splits to embed, by name.
+        model: the model that embeds.
+        images: reads the images. It is closed at the end.
+        write: writes the file. Its arguments are names, embeddings, and the record of what they were made from.
         device: the device of the model.
         batch_size: images at a time.
-        maps: the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
-        refuse_broken: an image that cannot be read is an error; else it is left out.
-        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`: its machines share the images too.
+        maps: write the last feature maps of the model, an `EmbeddingModel`, in place of its embeddings.
+        refuse_broken: raise an error for an image that cannot be read. By default the image is left out.
+        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`. Its machines need the images too.
         progress: called with the number of images finished so far.
 
     Returns:
-        What the file says about itself, and the number of images that this call did not embed itself.
+        The record of the file, and the number of images that this call did not embed itself.
 
     Raises:
         InputError: the file cannot be written, an image cannot be read or its embedding is not finite, or another
@@ -325,7 +335,7 @@ def embed_to(
 
 
 def _fingerprint(split: Split, rows: Sequence[int], *, times: bool = True) -> str:
-    """A hash of the names and the files of some rows: an image that was replaced is embedded again."""
+    """Return a hash of the names and the files of some rows. An image that was replaced changes the hash."""
     content = hashlib.blake2b(digest_size=8)
     for row in rows:
         stamp = split.stamp(row)

@@ -1,4 +1,4 @@
-"""What a run's `evaluation.json` holds: the evaluation, its split and weights, how these were chosen, its doubts."""
+"""The content of a run's `evaluation.json`: the evaluation, its split and weights, how these were chosen, and notes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ NO_GRADIENT = "no step changed the network: its gradient or its learning rate wa
 
 @dataclass(frozen=True)
 class FeatureComparison:
-    """The untrained features of a pretrained backbone beside the model, on the validation split.
+    """A comparison on the validation split: the untrained features of a pretrained backbone, and the model with a head.
 
     Attributes:
         value: the metric of the features, without a head.
         head: the best metric of the model with its head.
-        epoch: the epoch of this metric.
-        chosen: whether the features are the model.
+        epoch: the epoch in which the model had this best metric.
+        chosen: whether the features are better, and replace the model.
     """
 
     value: float
@@ -41,7 +41,7 @@ class FeatureComparison:
     chosen: bool
 
     def sentence(self, evaluation: Evaluation, name: str) -> str:
-        """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
+        """Return a sentence: which of the two is the model, and the values of the metric `name` for both."""
         metric, value, head = title_of(name), evaluation.text(name, self.value), evaluation.text(name, self.head)
         if self.chosen:
             other = f"with the best head, of epoch {self.epoch}, it is {head}"
@@ -52,41 +52,18 @@ class FeatureComparison:
 
 
 @dataclass(frozen=True)
-class AveragingComparison:
-    """The moving average of the weights beside the weights as they were trained, on the validation split.
-
-    Attributes:
-        averaged: the best metric of the averaged weights.
-        unaveraged: the best metric of the weights, of the epochs in which there is an average.
-        chosen: whether an average is the model.
-    """
-
-    averaged: float
-    unaveraged: float
-    chosen: bool
-
-    def sentence(self, evaluation: Evaluation, name: str) -> str:
-        """Which of the two is the model, and the metric of this name, in the unit of an evaluation."""
-        averaged, unaveraged = (evaluation.text(name, value) for value in (self.averaged, self.unaveraged))
-        verdict = "the model" if self.chosen else "not the model"
-        found = f"the averaged weights are {verdict}: their {title_of(name)} on the validation split is {averaged}"
-        return f"{found}; without averaging it is at best {unaveraged}"
-
-
-@dataclass(frozen=True)
 class Selection:
-    """How the validation split chose the best weights of a run, beside the last ones.
+    """How the validation split chose the best weights of a run, beside the last weights.
 
     Attributes:
         metric: the name of the metric that chose: "label_distance@10" or "recall@1".
         queries: number of queries of the validation split.
         best: the metric of the best weights.
-        last: the metric of the last weights; with an average of the weights, of the better of the two.
+        last: the metric of the last weights.
         difference: best minus last.
-        interval: half the width of the 95 % interval of the difference (`paired_interval`); None: the best weights are
-            the last ones, or there is only one query or group.
-        features: the untrained features beside the model; None: they were not evaluated.
-        averages: the moving average of the weights beside them; None: there is none.
+        interval: half the width of the 95 % interval of the difference (`paired_interval`). It is None if the best
+            weights are the last ones, or there is only one query or group.
+        features: the untrained features beside the model. It is None if they were not evaluated.
     """
 
     metric: str
@@ -96,11 +73,10 @@ class Selection:
     difference: float
     interval: float | None
     features: FeatureComparison | None = None
-    averages: AveragingComparison | None = None
 
     @property
     def without_head(self) -> bool:
-        """Whether the untrained features are the best weights."""
+        """True if the untrained features are the best weights."""
         return self.features is not None and self.features.chosen
 
 
@@ -111,19 +87,20 @@ class Evaluated:
     Attributes:
         evaluation: the metrics.
         split: the split of the metrics, "test" or "val".
-        checkpoint: which weights, "best" (on the validation split), "last", or "ema" (the last moving average).
-        epoch: number of epochs that trained these weights; not whole for weights that were saved within one.
-        epochs: number of epochs of the whole training: fewer than planned if it stopped early.
-        selection: how the best weights were chosen; None where no validation split chose.
-        changes: the changes of the data since the run began, which the user accepted; empty if there are none.
+        checkpoint: which weights, "best" (on the validation split) or "last".
+        epoch: number of epochs that trained these weights. It is fractional for weights that were saved within an
+            epoch.
+        epochs: number of epochs of the whole training, fewer than planned if it stopped early.
+        selection: how the best weights were chosen. It is None if no validation split chose.
+        changes: the changes of the data since the run began, which the user accepted. It is empty if there are none.
         trained: whether a step of the training changed the network.
-        identity: of the model that was evaluated (`contml.models.identity`).
+        identity: the identity of the model that was evaluated (`contml.models.identity`).
         by: what ranked the gallery: the distance of embeddings, or of label vectors (`contml.evaluation.posterior`).
     """
 
     evaluation: Evaluation
     split: Literal["test", "val"]
-    checkpoint: Literal["best", "last", "ema"]
+    checkpoint: Literal["best", "last"]
     epoch: float
     epochs: int
     selection: Selection | None = None
@@ -134,31 +111,30 @@ class Evaluated:
 
     @property
     def chosen_on_split(self) -> bool:
-        """Whether the weights were chosen on the split of the metrics, which makes the result optimistic."""
+        """True if the weights were chosen on the split of the metrics, which makes the result optimistic."""
         return self.split == "val" and self.checkpoint == "best"
 
     @property
     def split_words(self) -> str:
-        """The split in words: "test split", "test split of changed data"."""
+        """The split as text: "test split", "test split of changed data"."""
         return f"{SPLIT_TITLES[self.split]} split{' of changed data' if self.changes else ''}"
 
     @property
     def description(self) -> str:
-        """Split and weights in words: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
+        """Split and weights as text: "test split, best weights (epoch 9 of 12, chosen on validation)"."""
         split, best, epoch = self.split_words, self.checkpoint == "best", epoch_text([self.epoch])
         split += ", through labels" if self.by == "labels" else ""
         if self.split == "val":
             split += f" (no test split was evaluated{'; the weights were chosen on it' if best else ''})"
         suffix = ", untrained" if self.untrained else ""
         if not best:
-            name = "averaged" if self.checkpoint == "ema" else "last"
-            return f"{split}, {name} weights (epoch {epoch}{suffix})"
+            return f"{split}, last weights (epoch {epoch}{suffix})"
         suffix += ", chosen on validation" if self.split == "test" else ""
         return f"{split}, best weights (epoch {epoch} of {self.epochs}{suffix})"
 
     @property
     def untrained(self) -> str:
-        """A sentence where these are the weights with which the training began, and why; else empty."""
+        """A sentence if the weights are the initial ones, with the reason. Otherwise it is empty."""
         if not is_untrained(self.epoch, self.trained):
             return ""
         if self.without_head:
@@ -174,19 +150,19 @@ class Evaluated:
 
     @property
     def comparison(self) -> str:
-        """A sentence on the untrained features beside the model; empty where they were not evaluated."""
+        """A sentence that compares the untrained features with the model. It is empty if they were not evaluated."""
         if self.selection is None or self.selection.features is None or self.checkpoint != "best":
             return ""
         return self.selection.features.sentence(self.evaluation, self.selection.metric)
 
     @property
     def without_head(self) -> bool:
-        """Whether the untrained features are the model."""
+        """True if the untrained features are the model."""
         return self.checkpoint == "best" and self.selection is not None and self.selection.without_head
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what limits the meaning of the result: untrained weights, a choice or a metric in doubt."""
+        """Sentences on what limits the result: untrained weights, too few validation queries, or a metric in doubt."""
         notes = [note for note in (self.untrained, self.doubt, *self.evaluation.notes) if note]
         if math.isnan(self.evaluation.main.model):
             notes.append(f"{title_of(self.evaluation.headline)} is not a number: it is defined for no query")
@@ -196,7 +172,7 @@ class Evaluated:
 
     @property
     def by_chance(self) -> str:
-        """A sentence where a random ranking may have the same result; else empty."""
+        """A sentence if a random ranking may have the same result. Otherwise it is empty."""
         evaluation, score = self.evaluation, self.evaluation.main
         margin = evaluation.random_margin
         if margin is None or not KINDS[evaluation.kind].ranked:
@@ -211,7 +187,7 @@ class Evaluated:
 
     @property
     def doubt(self) -> str:
-        """A sentence where the validation split is too small for its choice of the best weights; else empty."""
+        """A sentence if the validation split is too small to choose the best weights. Otherwise it is empty."""
         selection = self.selection
         if selection is None or self.checkpoint != "best" or self.epoch == self.epochs or not self.trained:
             return ""
@@ -228,7 +204,7 @@ class Evaluated:
         return f"{message}: {title_of(selection.metric)} differs by {difference}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON: the evaluation, split, checkpoint, epochs, selection, and the notes."""
+        """Return plain values for JSON: the evaluation, split, checkpoint, epochs, selection, and the notes."""
         values = {**asdict(self), "notes": self.notes}
         del values["evaluation"]
         if self.selection is None:
@@ -237,7 +213,7 @@ class Evaluated:
 
     @classmethod
     def read(cls, path: Path) -> Evaluated:
-        """Reads a file that holds `to_dict` as JSON.
+        """Read a file that holds the values of `to_dict` as JSON.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -250,7 +226,7 @@ class Evaluated:
 
     @classmethod
     def from_dict(cls, values: Any) -> Evaluated:
-        """The inverse of `to_dict`.
+        """Make an evaluation from the values of `to_dict`.
 
         Raises:
             ValueError: a value is missing, of another type, or of an unknown metric.
@@ -259,6 +235,8 @@ class Evaluated:
             raise ValueError("not an object")
         own = {name: values[name] for name in _FIELDS if name in values}
         rest = {name: value for name, value in values.items() if name not in {*_FIELDS, "notes"}}  # notes follow
+        if isinstance(curves := rest.get("curves"), dict):  # other metrics are of another version
+            rest["curves"] = {name: curve for name, curve in curves.items() if name in METRICS_AT_K}
         rest |= {name: math.nan for name in ("spearman", "random_margin") if rest.get(name, 0) is None}
         evaluated = _EVALUATED.validate_json(json.dumps({**own, "evaluation": rest}), strict=True)
         evaluation, selection = evaluated.evaluation, evaluated.selection
@@ -280,26 +258,37 @@ _FIELDS = {field.name for field in fields(Evaluated)} - {"evaluation"}
 
 
 def is_untrained(epoch: float, trained: bool) -> bool:
-    """Whether weights are the initial ones: of epoch 0, or of a training of which no step changed the network."""
+    """Return True if weights are the initial ones: of epoch 0, or of a training that never changed the network."""
     return epoch == 0 or not trained
 
 
 def epoch_text(epochs: Sequence[float], untrained: int = 0) -> str:
-    """The epochs of some weights, of which so many are untrained: "9", "0, untrained", "0 to 9, 1 untrained"."""
+    """Format the epochs of some weights: "9", "0, untrained", "0 to 9, 1 untrained".
+
+    Args:
+        epochs: the epoch of each of the weights.
+        untrained: the number of weights that are untrained.
+    """
     low, high = (f"{epoch:.0f}" if epoch == int(epoch) else f"{epoch:.3g}" for epoch in (min(epochs), max(epochs)))
     text = low if low == high else f"{low} to {high}"
     return f"{text}, {f'{untrained} ' if len(epochs) > 1 else ''}untrained" if untrained else text
 
 
 def summary(evaluation: Evaluation) -> list[list[str]]:
-    """The header and the rows of the result table, as strings.
+    """Return the header and the rows of the result table, as strings.
 
-    One row per metric and K of 1, 5, 10, 20, 50, 100 (Recall: the K of the data set; BLEU: 1 to 4) that its curve
-    reaches. `normalized` is 0 % for a random ranking and 100 % for the oracle; for captions, 0 % for a caption of
-    another image and 100 % for a person's. Metrics without a K follow; the last row is the Spearman correlation.
+    A metric has one row per K of 1, 5, 10, 20, 50, 100 that its curve reaches. Recall has the K of the data set, BLEU
+    has 1 to 4. `normalized` is 0 % for a random ranking and 100 % for the oracle. For captions it is 0 % for a caption
+    of another image and 100 % for a person's caption. Metrics without a K follow. The last row is the Spearman
+    correlation.
     """
     kind = KINDS[evaluation.kind]
-    rows = [["metric", "K", "model", *kind.baselines, "normalized"], *_curve_rows(evaluation, folded=False)]
+    rows = [["metric", "K", "model", *kind.baselines, "normalized"]]
+    for name, curve in evaluation.curves.items():
+        for k in evaluation.shown_k(name):
+            metric, score = f"{name}@{k}", curve.at(k)
+            cells = _cells(evaluation, metric, score)
+            rows.append([evaluation.titled(metric, curve.title), str(k), *cells, percent(score.normalized())])
     for name, score in evaluation.scores.items():
         title = evaluation.titled(name, score.title)
         model, *others = _cells(evaluation, name, score)
@@ -315,23 +304,8 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
     return rows
 
 
-def further(evaluation: Evaluation) -> list[list[str]]:
-    """The rows of the metrics that `summary` omits: recall area and the error of regression."""
-    return _curve_rows(evaluation, folded=True)
-
-
-def _curve_rows(evaluation: Evaluation, *, folded: bool) -> list[list[str]]:
-    rows = []
-    for name, curve in evaluation.curves.items():
-        for k in evaluation.shown_k(name) if METRICS_AT_K[name].folded == folded else ():
-            metric, score = f"{name}@{k}", curve.at(k)
-            cells = _cells(evaluation, metric, score)
-            rows.append([evaluation.titled(metric, curve.title), str(k), *cells, percent(score.normalized())])
-    return rows
-
-
 def sentence(evaluation: Evaluation) -> str:
-    """The result in one sentence: the main metric, compared with a random ranking and the oracle."""
+    """Return the result in one sentence: the main metric, compared with a random ranking and the oracle."""
     score = evaluation.main
     title, normalized = score.title[0].upper() + score.title[1:], score.normalized()
     if score.better == "higher" or not math.isfinite(normalized) or score.random <= 0:
@@ -342,45 +316,51 @@ def sentence(evaluation: Evaluation) -> str:
         return f"{title} is {model}{baselines}."
     # The ratio is of label distances; in their unit, as they are printed, it is another one.
     scale = ", in logarithms," if evaluation.measure.kind == "ratio" else ""
-    start = f"{title}{scale} is {score.model / score.random:.2f} times that of a random ranking"
+    start = f"{title}{scale} is {score.model / score.random:.2f} times the value of a random ranking"
     if normalized < 0:
         return f"{start}: worse than random."
     return f"{start}; normalized score {percent(normalized)} (0 %: random ranking, 100 %: oracle)."
 
 
 def headline_words(evaluation: Evaluation) -> str:
-    """The main metric in a sentence: "The 10 nearest items differ by 4 km; random: 33.6 km; best possible: 1.2 km"."""
+    """Return the main metric as a sentence.
+
+    Example: "The 10 nearest items differ by 4 km; random: 33.6 km; best possible: 1.2 km".
+    """
     score, kind = evaluation.main, KINDS[evaluation.kind]
     baselines = _baselines(score, (kind.baselines[0], kind.best), lambda value: kind.text(evaluation, value))
     return f"{kind.finding(evaluation, score)}{baselines}."
 
 
 def _baselines(score: Score, names: tuple[str, str], text: Callable[[float], str]) -> str:
-    """The scores that a model is compared with, in words; one that is not known is left out, as that of one judge."""
+    """Format the scores that a model is compared with. A score that is not known is left out."""
     values = zip(names, (score.random, score.oracle), strict=True)
     return "".join(f"; {name}: {text(value)}" for name, value in values if not math.isnan(value))
 
 
 def shortened(table: list[list[str]], main_k: str) -> tuple[list[list[str]], list[list[str]]]:
-    """The rows of `summary`, without its header, at K = 1, 10, 100 and the main K, or without a K; and the others."""
+    """Divide the rows of `summary`, without its header, into main rows and other rows.
+
+    The main rows are at K = 1, 10, 100 and the main K, or have no K.
+    """
     main_ks = ("1", "10", "100", main_k, MISSING)
     return [row for row in table if row[1] in main_ks], [row for row in table if row[1] not in main_ks]
 
 
 def unit_words(evaluation: Evaluation) -> str:
-    """What a label distance is, in words."""
+    """Return the meaning of a label distance of 1 as text."""
     return KINDS[evaluation.kind].unit or evaluation.unit
 
 
-def scope(evaluation: Evaluation, size: str = "") -> str:
-    """What was evaluated, and what a label distance is; `size` is said in place of the numbers of this evaluation."""
-    numbers = KINDS[evaluation.kind].size.format(queries=evaluation.queries, gallery=evaluation.gallery)
+def scope(evaluation: Evaluation) -> str:
+    """Return the sizes of what was evaluated, and the meaning of a label distance."""
+    size = KINDS[evaluation.kind].size.format(queries=evaluation.queries, gallery=evaluation.gallery)
     unit = unit_words(evaluation)
-    return f"{size or numbers}{f'; label distance: {unit}' if unit else ''}"
+    return f"{size}{f'; label distance: {unit}' if unit else ''}"
 
 
 def value_text(value: Any) -> str:
-    """The value of an option, as a table shows it; a dash where there is none."""
+    """Format the value of an option for a table. An option without a value is a dash."""
     if isinstance(value, float):
         return f"{value:g}"
     text = MISSING if value is None else value if isinstance(value, str) else json.dumps(value)
@@ -388,5 +368,5 @@ def value_text(value: Any) -> str:
 
 
 def _cells(evaluation: Evaluation, metric: str, score: Score) -> list[str]:
-    """The metric of the model, a random ranking and the oracle, as cells of a table."""
+    """Format a metric of the model, of a random ranking and of the oracle as cells of a table."""
     return [evaluation.text(metric, value, unit=False) for value in (score.model, score.random, score.oracle)]

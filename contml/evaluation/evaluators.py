@@ -1,4 +1,4 @@
-"""Evaluators: what evaluates a model on a split. Here is retrieval; `judgments.py` has the evaluators of judgments."""
+"""Evaluators of a model on a split. This file has retrieval; `judgments.py` has the evaluators of judgments."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Device: TypeAlias = torch.device | str
 
 
 class Found(Protocol):
-    """What is found on a split: the main metric of each query `[Q]`, and more in the class of each kind of result.
+    """The result on a split: the main metric of each query `[Q]`. Each kind of result adds more.
 
-    `items` `[Q, m]` are the items of each query, where queries that share one are not independent; else None.
+    `items` `[Q, m]` are the items of each query. Queries that share an item are not independent. It is None if no
+    queries share an item.
     """
 
     @property
@@ -32,37 +33,37 @@ class Found(Protocol):
 
 
 class Evaluator(ABC):
-    """Evaluates a model on a split, in two steps: several processes can divide the first one."""
+    """Evaluation of a model on a split, in two steps. Several processes can divide the first step."""
 
     def function(self, model: nn.Module) -> Callable[[Tensor], Tensor]:
-        """What maps a batch of images to the outputs that are evaluated."""
+        """Return the function that maps a batch of images to the outputs to evaluate."""
         return model
 
     def outputs(
         self, model: nn.Module, split: Split, images: Loader, *, device: Device = "cpu"
     ) -> tuple[Tensor, Tensor]:
-        """The outputs of the model for a split `[N, ...]`, 0 where unreadable, and the unreadable rows."""
+        """Compute the outputs of the model for a split `[N, ...]`, 0 where unreadable, and the unreadable rows."""
         return embed(model, split, images, device=device, function=self.function(model))
 
     @abstractmethod
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Found]:
-        """The metrics of the outputs of all rows; `missing`: rows whose image cannot be read."""
+        """Compute the metrics of the outputs of all rows. `missing` are the rows whose image cannot be read."""
 
 
 class RetrievalEvaluator(Evaluator):
-    """Embeds a split, and evaluates the ranking of its gallery."""
+    """Evaluation of the ranking of a split's gallery by embedding distance."""
 
     @property
     def metrics(self) -> OwnMetrics:
-        """Metrics of one's own by name, as of `evaluate`; a subclass says which."""
+        """User-defined metrics by name, as in `evaluate`. A subclass overrides them."""
         return {}
 
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu", as_queries: Tensor | None = None
     ) -> tuple[Evaluation, Ranking]:
-        """The metrics of the embeddings of a split; `as_queries` as of `evaluate`."""
+        """Compute the metrics of the embeddings of a split. `as_queries` is as in `evaluate`."""
         found = evaluate(
             outputs,
             split.labels.to(device),

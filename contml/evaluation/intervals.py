@@ -1,9 +1,9 @@
-"""The 95 % interval of a mean over queries, runs, or judgments that share items: Student's t, with few groups in mind.
+"""The 95 % interval of a mean, by Student's t, for values that may share items.
 
     half the width = t_{0.975, df} sqrt(variance of the mean)
 
-Queries of one group or class share an item: the group, or the class (`items_of_queries`).
-`benchmarks/results/intervals.md` has the measured coverage.
+The values are of queries, runs, or judgments. Queries of one group or class share an item: the group, or the class
+(`items_of_queries`). `benchmarks/results/intervals.md` has the measured coverage.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from contml._support.errors import InputError
 
 
 def items_of_queries(classes: Tensor | None, groups: Tensor | None) -> Tensor | None:
-    """The items that queries share, for `variance_of_mean`: their classes, their groups, or both.
+    """Return the items that queries share, for `variance_of_mean`: their classes, their groups, or both.
 
-    A result should hold for new classes and new groups, and the queries of a class find the same items. Where each
-    group is in one class, the classes are the items; where each class is in one group, the groups are; else both.
+    A result should hold for new classes and new groups, and the queries of a class find the same items. If each group
+    is in one class, the items are the classes. If each class is in one group, the items are the groups. Otherwise they
+    are both.
 
     Args:
-        classes: the class of each query `[Q]`; None: labels are not classes.
-        groups: the group of each query `[Q]`; None: there are none.
+        classes: the class of each query `[Q]`. It is None if labels are not classes.
+        groups: the group of each query `[Q]`. It is None if there are no groups.
 
     Returns:
-        `[Q, m]`; None: no queries share an item.
+        The items `[Q, m]`. None if no queries share an item.
     """
     if classes is None or groups is None:
         known = groups if classes is None else classes
@@ -46,7 +47,9 @@ def items_of_queries(classes: Tensor | None, groups: Tensor | None) -> Tensor | 
 
 
 def half_width(values: Numbers, items: Tensor | None = None) -> float:
-    """Half the width of the 95 % interval of a mean; NaN for fewer than two values, or if all share an item.
+    """Return half the width of the 95 % interval of a mean.
+
+    It is NaN for fewer than two values, or if all values share an item.
 
     Args:
         values: `[J]`.
@@ -60,10 +63,10 @@ def half_width(values: Numbers, items: Tensor | None = None) -> float:
 
 
 def half_width_of_share(hits: Numbers, items: Tensor | None = None) -> float:
-    """Half the width of the 95 % interval of a share, to be cut at 0 and 1; NaN as for `half_width`.
+    """Return half the width of the 95 % interval of a share, to be cut at 0 and 1. It is NaN as for `half_width`.
 
-    Of values that are all 0, or all 1, no variance is seen. It is then that of Clopper and Pearson (1934) for n
-    independent values, `1 - 0.025^(1 / n)`, where n - 1 are the degrees of freedom of the items.
+    Values that are all 0, or all 1, have no variance. The interval is then the interval of Clopper and Pearson (1934)
+    for n independent values, `1 - 0.025^(1 / n)`. Here n - 1 is the number of degrees of freedom of the items.
 
     Args:
         hits: `[J]`, each from 0 to 1.
@@ -80,10 +83,12 @@ def half_width_of_share(hits: Numbers, items: Tensor | None = None) -> float:
 
 
 def half_width_of_sum(estimates: Sequence[tuple[float, float]]) -> float:
-    """Half the width of the 95 % interval of a sum of independent estimates (Welch); NaN if a variance is.
+    """Return half the width of the 95 % interval of a sum of independent estimates (Welch).
+
+    It is NaN if a variance is NaN.
 
     Args:
-        estimates: the variance of each, and the degrees of freedom of this variance.
+        estimates: the variance of each estimate, and the degrees of freedom of this variance.
     """
     from scipy.special import stdtrit  # here: it takes a while to import
 
@@ -92,7 +97,9 @@ def half_width_of_sum(estimates: Sequence[tuple[float, float]]) -> float:
 
 
 def p_value(value: float, estimates: Sequence[tuple[float, float]]) -> float:
-    """The two-sided p-value of the hypothesis that a sum of independent estimates is 0; 1 if a variance is NaN.
+    """Compute the two-sided p-value of the hypothesis that a sum of independent estimates is 0.
+
+    It is 1 if a variance is NaN.
 
     Args:
         value: the sum.
@@ -109,7 +116,7 @@ def p_value(value: float, estimates: Sequence[tuple[float, float]]) -> float:
 
 
 def variance_of_sum(estimates: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The variance of a sum of independent estimates, and its degrees of freedom, by Welch and Satterthwaite.
+    """Return the variance of a sum of independent estimates and its degrees of freedom, by Welch and Satterthwaite.
 
     Args:
         estimates: as in `half_width_of_sum`.
@@ -121,22 +128,23 @@ def variance_of_sum(estimates: Sequence[tuple[float, float]]) -> tuple[float, fl
 
 
 def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
-    """The variance of a mean of values, of which values that share an item are not independent.
+    """Compute the variance of a mean of values. Values that share an item are not independent.
 
-    It is the sum of e_t e_u over values t, u that share an item, divided by J^2; e: residuals. They are smaller than
-    the errors, so each sum of residuals over the values of an item is divided by (1 - share of these values)^(m / 2).
-    With one item per value (m = 1), this is CR2: Bell, McCaffrey, "Bias reduction in standard errors for linear
-    regression with multi-stage samples", 2002. With several items: Cameron, Gelbach, Miller, "Robust inference with
-    multiway clustering", 2011; of pairs, Aronow, Samii, Assenova, "Cluster-robust variance estimation for dyadic
-    data", 2015. Where no values share an item, it is the usual variance; it is never below that.
+    The variance is the sum of e_t e_u over values t, u that share an item, divided by J^2, where e are residuals.
+    Residuals are smaller than the errors. So each sum of residuals over the values of an item is divided by
+    (1 - share of these values)^(m / 2). With one item per value (m = 1), this is CR2: Bell, McCaffrey, "Bias reduction
+    in standard errors for linear regression with multi-stage samples", 2002. With several items it follows Cameron,
+    Gelbach, Miller, "Robust inference with multiway clustering", 2011. For pairs it follows Aronow, Samii, Assenova,
+    "Cluster-robust variance estimation for dyadic data", 2015. If no values share an item, it is the usual variance. It
+    is never below the usual variance.
 
     Args:
         values: `[J]`.
-        items: the different items of each value `[J, m]`, such as its group or its class (m = 1); None: none are
-            shared.
+        items: the different items of each value `[J, m]`, such as its group or its class (m = 1). None if values share
+            no items.
 
     Returns:
-        The variance; NaN for fewer than two values, or if all share an item.
+        The variance. NaN for fewer than two values, or if all share an item.
     """
     count = len(values)
     if count < 2:
@@ -145,8 +153,8 @@ def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
     independent = float(residuals.square().sum()) / (count - 1) / count
     if items is None:
         return independent
-    # Two values that share s items are in s sums over one item, in s (s - 1) / 2 over two items, ...: with alternating
-    # signs, they count once.
+    # Two values that share s items are in s sums over one item, in s (s - 1) / 2 sums over two items, and so on. With
+    # alternating signs, the two values count once.
     shared, width, ordered = 0.0, items.shape[1], items.sort(dim=1).values
     for size in range(1, width + 1):
         chosen = list(itertools.combinations(range(width), size))
@@ -162,10 +170,10 @@ def variance_of_mean(values: Tensor, items: Tensor | None = None) -> float:
 
 
 def degrees_of_freedom(count: int, items: Tensor | None = None) -> float:
-    """The degrees of freedom of `variance_of_mean`, by Bell and McCaffrey, from the share of each item.
+    """Compute the degrees of freedom of `variance_of_mean`, by Bell and McCaffrey, from the share of each item.
 
-    Of G groups of equal size it is G - 1, of unequal ones fewer; of items of pairs or triplets, by how often each is
-    judged. They are never more than J - 1.
+    G groups of equal size have G - 1 degrees of freedom. Groups of unequal size have fewer. For items of pairs or
+    triplets, the number depends on how often each item is judged. It is never more than J - 1.
 
     Args:
         count: the number of values J.
@@ -180,16 +188,16 @@ def degrees_of_freedom(count: int, items: Tensor | None = None) -> float:
 
 
 def paired_interval(a: Numbers, b: Numbers, items: Tensor | None = None) -> tuple[float, float]:
-    """Mean of a - b, and half the width of its 95 % interval, by Student's t (`half_width`).
+    """Return the mean of a - b, and half the width of its 95 % interval, by Student's t (`half_width`).
 
     Args:
         a: values of a metric `[Q]`, one per query.
         b: values of the same queries in other rankings `[Q]`.
-        items: the items of each query `[Q, m]`, where queries that share one are not independent; None: they are.
+        items: the items of each query `[Q, m]`. Queries that share an item are not independent. None if all queries are
+            independent.
 
     Returns:
-        The mean and the half width; NaN in place of the half width if there is only one query, or if all share
-        an item.
+        The mean and the half width. The half width is NaN if there is only one query, or if all queries share an item.
 
     Raises:
         InputError: there is no value, or the numbers of values differ.

@@ -2,31 +2,29 @@
 
     accuracy   mean over triplets of [the model's answer is that of most judges]
     agreement  mean over triplets of the share of the judges who gave the model's answer
-    pairs      Spearman's and Kendall's correlation of judged distance and embedding distance
+    pairs      Spearman's correlation of judged distance and embedding distance
     nDCG       mean over queries of DCG / (DCG of the best order),  DCG = sum_i gain_i / log2(rank_i + 1)
 
-The model's answer is the pair of items at the smallest embedding distance. Ties, of distances and of votes, are
-expectations. A judge is the ceiling: one judge of a triplet beside the others, over triplets with two or more:
+The model's answer is the pair of items at the smallest embedding distance. Ties of distances and of votes are
+expectations. The ceiling is one judge of a triplet, compared with the other judges, over triplets with two or more:
 
     accuracy   sum_a c_a / n [a is the answer of most of the other n - 1 judges]
     agreement  sum_a c_a (c_a - 1) / (n (n - 1))
 
 Triplets and pairs that share an item are not independent: `variance_of_mean`.
 
-Rank correlations of judged pairs: the share of each pair in them, and the most that judges allow.
+The rank correlation of judged pairs has a value for each pair, and a ceiling that follows from the noise of judges.
 
     Spearman's rho   mean over pairs of z_p w_p             z, w: standardized ranks of embedding and judged distances
-    Kendall's tau-b  (agreeing - violated) / sqrt(...)      over pairs of judged pairs
 
-A correlation is no mean over pairs, but its influence function is: the values of pairs here have the correlation as
-their mean and, to first order, its variance, also where pairs share an item (`variance_of_mean`):
+A correlation is not a mean over pairs, but its influence function is. The values of pairs here have the correlation as
+their mean. To first order, they also have its variance, even if pairs share an item (`variance_of_mean`):
 
-    rho              rho + z_p w_p - rho / 2 (z_p^2 + w_p^2)
-    tau              tau + 2 (h_p - mean h),                h_p: the mean of p's comparisons with other pairs
+    rho + z_p w_p - rho / 2 (z_p^2 + w_p^2)
 
-The ceiling is the correlation of true distances with the means of as many judges as each pair has. Both are drawn with
-a fixed seed: the judged means, moved towards their mean so that their variance is that of the true distances, and these
-with the noise of judges, whose variance is that of repeated judgments of a pair.
+The ceiling is the correlation of true distances with judged means, where each pair keeps its number of judges. Both are
+simulated with a fixed seed. True distances are the judged means, shrunk to the variance of the true distances. Judged
+means are true distances plus the noise of judges. The variance of the noise comes from repeated judgments of a pair.
 """
 
 from __future__ import annotations
@@ -57,17 +55,18 @@ _ENTRIES = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What a model says about the judgments of a split.
+    """The answers of a model to the judgments of a split.
 
     Attributes:
         labels: the judgments whose images could be read, over all items of the split.
-        queries: their numbers in this order `[J]`.
-        values: the main metric of each `[J]`, float64.
-        distances: the embedding distances that decide: of the pair of each answer `[J, 2]` or `[J, 3]`, of each judged
-            pair `[J]`, or from the query to each of the `members` of the labels `[M]`.
+        queries: the numbers of the judgments in this order `[J]`.
+        values: the main metric of each judgment `[J]`, float64.
+        distances: the embedding distances that decide. For triplets, of the pair of each answer `[J, 2]` or `[J, 3]`.
+            For pairs, of each judged pair `[J]`. For rankings, from the query to each of the `members` of the labels
+            `[M]`.
         embeddings: of the whole split `[N, d]`.
-        items: the rows of the items of each triplet `[J, 3]` or pair `[J, 2]`, since those that share one are not
-            independent; None: each query is one judgment.
+        items: the rows of the items of each triplet `[J, 3]` or pair `[J, 2]`. Judgments that share an item are not
+            independent. It is None for rankings, where each query is one judgment.
     """
 
     labels: JudgedItems
@@ -78,19 +77,22 @@ class Judged:
     items: Tensor | None
 
     def shown(self, count: int = 8) -> list[int]:
-        """Judgments at equal quantiles of the main metric, best first; of equal values, judgments at equal steps."""
+        """Choose judgments at equal quantiles of the main metric, best first.
+
+        Equal values are sampled at equal steps.
+        """
         order = np.argsort(-self.values.numpy(), kind="stable")
         count = min(count, len(order))
         return [int(order[int((rank + 0.5) / count * len(order))]) for rank in range(count)]
 
 
 class JudgmentEvaluator(Evaluator):
-    """Embeds a split, and compares embedding distances with its judgments."""
+    """Evaluation of the embedding distances of a split by its judgments."""
 
     def evaluate(
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu"
     ) -> tuple[Evaluation, Judged]:
-        """The metrics of the embeddings of a split."""
+        """Compute the metrics of the embeddings of a split."""
         return evaluate_judgments(outputs.to(device), split.labels, missing)
 
 
@@ -100,7 +102,7 @@ def evaluate_judgments(embeddings: Tensor, labels: object, missing: Tensor | Non
     Args:
         embeddings: of all items `[N, d]`.
         labels: `PairLabels`, `TripletLabels` or `RankingLabels` of these items.
-        missing: rows without an embedding: their judgments are left out.
+        missing: rows without an embedding. Their judgments are left out.
 
     Raises:
         InputError: other labels, or no judgment is left.
@@ -126,16 +128,10 @@ def evaluate_judgments(embeddings: Tensor, labels: object, missing: Tensor | Non
 def _pairs(embeddings: Tensor, labels: PairLabels, skipped: int) -> tuple[Evaluation, Judged]:
     pairs = labels.judged_pairs
     distances = np.sqrt(squared_distances(embeddings, pairs.rows.numpy()))
-    judged = pairs.distances.numpy()
-    rho, tau = spearman_values(distances, judged), kendall_values(distances, judged)
-    rho_ceiling, tau_ceiling = ceilings(pairs)
-    scores = {
-        "judged_spearman": score_of("judged_spearman", float(rho.mean()), 0.0, rho_ceiling),
-        "judged_kendall": score_of("judged_kendall", float(tau.mean()), 0.0, tau_ceiling),
-    }
-    shares = {"judged_spearman": torch.from_numpy(rho), "judged_kendall": torch.from_numpy(tau)}
-    intervals = {name: half_width(each, pairs.rows) for name, each in shares.items()}
-    values, order = shares["judged_spearman"], torch.arange(labels.count)
+    values = torch.from_numpy(spearman_values(distances, pairs.distances.numpy()))
+    scores = {"judged_spearman": score_of("judged_spearman", float(values.mean()), 0.0, ceiling(pairs))}
+    intervals = {"judged_spearman": half_width(values, pairs.rows)}
+    order = torch.arange(labels.count)
     found = Judged(labels, order, values, torch.from_numpy(distances), embeddings.cpu(), pairs.rows)
     evaluation = _evaluation("pairs", labels.count, 0, scores, intervals, skipped)
     return replace(evaluation, unit=labels.unit, measure=labels.measure), found
@@ -149,8 +145,7 @@ def _triplets(embeddings: Tensor, labels: TripletLabels, skipped: int) -> tuple[
     model, majority = _smallest(distances), _smallest(-counts)
     judges = counts.sum(1)
     values = {"triplet_accuracy": (model * majority).sum(1), "judge_agreement": (model * labels.shares).sum(1)}
-    several = (judges >= 2) & (counts == np.floor(counts)).all(1)
-    ceilings = _judge(counts[several])
+    ceilings = _judge(counts[(judges >= 2) & (counts == np.floor(counts)).all(1)])
     scores = {
         name: score_of(name, float(each.mean()), 1 / answers, float(ceiling.mean()) if len(ceiling) else math.nan)
         for (name, each), ceiling in zip(values.items(), ceilings, strict=True)
@@ -189,7 +184,7 @@ def _evaluation(
 
 
 def squared_distances(embeddings: Tensor, pairs: _Integers) -> _Floats:
-    """Squared Euclidean distances of pairs of rows `[P, 2]`, by subtraction in float64 `[P]`."""
+    """Compute squared Euclidean distances of pairs of rows `[P, 2]`, by subtraction in float64 `[P]`."""
     found = np.zeros(len(pairs))
     step = max(1, _ENTRIES // max(1, embeddings.shape[1]))
     for start in range(0, len(pairs), step):
@@ -200,7 +195,10 @@ def squared_distances(embeddings: Tensor, pairs: _Integers) -> _Floats:
 
 
 def ndcg(distances: _Floats, gains: _Floats) -> tuple[float, float]:
-    """The nDCG of the items of a query in order of their distances `[I]`, and of a random order; the mean over ties."""
+    """Compute the nDCG of the items of a query in order of their distances `[I]`, and the nDCG of a random order.
+
+    Ties have the mean over their orders.
+    """
     discount = discounts(len(gains)).numpy()
     ideal = float((np.sort(gains)[::-1] * discount).sum())
     _, place, sizes = np.unique(distances, return_inverse=True, return_counts=True)
@@ -211,14 +209,17 @@ def ndcg(distances: _Floats, gains: _Floats) -> tuple[float, float]:
 
 
 def _smallest(values: _Floats) -> _Floats:
-    """1 at the smallest value of each row `[J, answers]`, divided among equal ones."""
+    """Return 1 at the smallest value of each row `[J, answers]`, divided among equal values, and 0 elsewhere."""
     is_smallest: _Floats = (values == values.min(1, keepdims=True)).astype(np.float64)
     is_smallest /= is_smallest.sum(1, keepdims=True)
     return is_smallest
 
 
 def _judge(counts: _Floats) -> tuple[_Floats, _Floats]:
-    """Accuracy and agreement of one judge beside the others, for triplets of two or more whole judges `[R]` each."""
+    """Compute accuracy and agreement of one judge against the other judges, both `[R]`.
+
+    Each triplet has two or more judges, whose votes `counts` are whole numbers.
+    """
     judges = counts.sum(1, keepdims=True)
     accuracy = np.zeros(len(counts))
     for answer in range(counts.shape[1]):
@@ -233,60 +234,38 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 #: Draws of noise for the ceiling.
 _DRAWS = 20
-#: A pair is compared with at most so many others, evenly spaced, for its share in tau.
-_COMPARED = 1000
-#: Pairs in a block of comparisons.
-_BLOCK = 1 << 11
 
 
 def spearman_values(x: Floats, y: Floats) -> Floats:
-    """Values of pairs `[P]` whose mean is Spearman's correlation of x and y `[P]`; NaN if x or y is constant."""
+    """Compute values of pairs `[P]` whose mean is Spearman's correlation of x and y `[P]`.
+
+    They are NaN if x or y is constant.
+    """
     from scipy.stats import rankdata  # here: it takes a while to import
 
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.full(len(x), math.nan)
     z, w = ((ranks - ranks.mean()) / ranks.std() for ranks in map(rankdata, (x, y)))
     product = z * w
-    values: Floats = product.mean() + product - product.mean() / 2 * (z**2 + w**2)
-    return values
+    return product.mean() + product - product.mean() / 2 * (z**2 + w**2)
 
 
-def kendall_values(x: Floats, y: Floats) -> Floats:
-    """Values of pairs `[P]` whose mean is Kendall's tau-b of x and y `[P]`; NaN if x or y is constant."""
-    from scipy.stats import kendalltau  # here: it takes a while to import
-
-    tau, count = float(kendalltau(x, y).statistic) if len(x) > 1 else math.nan, len(x)
-    if math.isnan(tau):
-        return np.full(count, math.nan)
-    others = np.unique(np.linspace(0, count - 1, min(count, _COMPARED)).astype(np.int64))
-    mean, untied = np.zeros(count), np.zeros(2)
-    for start in range(0, count, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        signs = [np.sign(values[part, None] - values[others]) for values in (x, y)]
-        mean[part] = (signs[0] * signs[1]).mean(1)
-        untied += [(sign != 0).sum() for sign in signs]
-    mean *= count * len(others) / math.sqrt(untied[0] * untied[1])
-    values: Floats = tau + 2 * (mean - mean.mean())
-    return values
-
-
-def ceilings(pairs: JudgedPairs) -> tuple[float, float]:
-    """Spearman's and Kendall's correlation of true distances with the judged means; NaN without a repeated judgment."""
-    from scipy.stats import kendalltau, spearmanr  # here: it takes a while to import
+def ceiling(pairs: JudgedPairs) -> float:
+    """Compute Spearman's correlation of true distances with the judged means. NaN without a repeated judgment."""
+    from scipy.stats import spearmanr  # here: it takes a while to import
 
     means, counts, spreads = (tensor.cpu().double().numpy() for tensor in pairs[1:])
     several = counts > 1
     if not several.any() or len(means) < 3:
-        return math.nan, math.nan
+        return math.nan
     noise = float(((counts - 1) * spreads**2)[several].sum() / (counts - 1)[several].sum())  # variance of one judge
     total = float(means.var(ddof=1))
     true = total - noise * float((1 / counts).mean())
     if true <= 0:
-        return 0.0, 0.0
+        return 0.0
     distances = means.mean() + math.sqrt(true / total) * (means - means.mean())
     random, found = np.random.default_rng(0), []
     for _ in range(_DRAWS):
         judged = distances + random.normal(0, np.sqrt(noise / counts))
-        found.append([float(each(distances, judged).statistic) for each in (spearmanr, kendalltau)])
-    rho, tau = np.mean(found, axis=0).tolist()
-    return rho, tau
+        found.append(float(spearmanr(distances, judged).statistic))
+    return float(np.mean(found))

@@ -1,8 +1,8 @@
 """Items whose label is not what their embedding predicts.
 
-A ridge regression predicts each label from the embedding, fitted on items of other folds: as weights h_ij of the items
-j, with sum 1, that stand for the label "sum_j h_ij y_j". Such a sum needs no coordinates of labels. Its squared
-distance from the label of item i follows from label distances D, as if these were squared distances:
+A ridge regression predicts each label from the embedding. It is fitted on items of other folds. A prediction is a set
+of weights h_ij of the items j, with sum 1, that stand for the label "sum_j h_ij y_j". Such a sum needs no coordinates
+of labels. Its squared distance from the label of item i follows from label distances D, as if D were squared distances:
 
     a_i = sum_j h_ij D_ij - 1/2 sum_jk h_ij h_ik D_jk
     b_i = the same with equal weights h_ij: the distance from the mean label
@@ -10,13 +10,13 @@ distance from the label of item i follows from label distances D, as if these we
 
     score_i = (q_i + 0.05) / sqrt(mean of q_j over the k nearest items j + 0.05)
 
-q is near 0 where the label is as predicted, near 1 where the prediction is no better than the mean label, and larger
-where it is worse. The division by b_i: a label that is far from most labels is far from its prediction too. The root is
-a local scale: of two items with equal q, the one whose neighbours are predicted well is more suspicious. Only label
-distances are read, so labels of every kind can be scored.
+q is near 0 if the label is as predicted. q is near 1 if the prediction is no better than the mean label, and larger if
+the prediction is worse. A label that is far from most labels is also far from its prediction: the division by b_i
+corrects for this. The root is a local scale: of two items with equal q, the item whose neighbours are predicted well is
+more suspicious. The scores read only label distances, so labels of every kind can be scored.
 
-The penalty of the regression is the one with the least mean a_i. Label distances between items without a label in
-common are replaced by the mean label distance of the item. Ties of embedding distances go to the lower row. Where all
+The penalty of the regression is the one with the least mean a_i. Two items may have no label in common. Their label
+distance is replaced by the mean label distance of the item. Ties of embedding distances go to the lower row. If all
 labels are equal, q is 0.
 """
 
@@ -35,7 +35,7 @@ from contml._support.validation import check_whole
 from contml.evaluation.query_gallery import QueryGallery, as_embeddings, as_row_numbers
 from contml.labels.base import LabelSpace, check_label_space
 
-#: Neighbours of an item, at most one in so many of the items; folds of items that one network embeds.
+#: Neighbours of an item, at most one in _LOCAL of the items. Folds of items that one network embeds.
 NEIGHBOURS, _LOCAL, _FOLDS = 20, 5, 5
 #: Items on which the regression is fitted, at most, and the seed that draws these and the folds.
 FITTED, _SEED = 10_000, 0
@@ -48,15 +48,17 @@ _BLOCK = 1 << 22
 
 
 class LabelErrors(NamedTuple):
-    """How far the label of each item is from what its embedding predicts.
+    """The distance of each item's label from the label that its embedding predicts.
 
     Attributes:
-        scores: `[N]`, float64, the higher the more suspicious; NaN for an item without an embedding or without a label
+        scores: `[N]`, float64, the higher the more suspicious. NaN for an item without an embedding or without a label
             in common with other items.
-        errors: `[N]`, float64, q: the squared distance of the label from its prediction, relative to that from the mean
-            label; NaN as in scores.
-        neighbours: `[N, k]`, the rows of the nearest items by embedding, nearest first; -1 without an embedding.
-        label_distances: `[N, k]`, float64, the label distances of the item to them; NaN without a label in common.
+        errors: q `[N]`, float64: the squared distance of the label from its prediction, divided by the squared distance
+            from the mean label. NaN as in scores.
+        neighbours: the rows of the nearest items by embedding `[N, k]`, nearest first. -1 for an item without an
+            embedding.
+        label_distances: the label distances of the item to these neighbours `[N, k]`, float64. NaN without a label in
+            common.
     """
 
     scores: Tensor
@@ -66,7 +68,7 @@ class LabelErrors(NamedTuple):
 
     @property
     def order(self) -> Tensor:
-        """The rows that have a score, the highest first; of equal scores the lower row first."""
+        """The rows that have a score, the highest score first. Of equal scores, the lower row is first."""
         rows = self.scores.isfinite().nonzero()[:, 0]
         return rows[self.scores[rows].sort(descending=True, stable=True).indices]
 
@@ -81,20 +83,21 @@ def label_errors(
     groups: Numbers | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> LabelErrors:
-    """Score each item by how far its label is from what its embedding predicts.
+    """Score each item by the distance of its label from the label that its embedding predicts.
 
-    A network that was trained on an item may have learned its wrong label. Give embeddings of items that it has not
-    seen, or the embeddings of several networks, with `folds`. Features of a backbone find more errors than a short
-    embedding.
+    A network that was trained on an item may have learned its wrong label. Give embeddings of items that the network
+    has not seen, or the embeddings of several networks, with `folds`. Features of a backbone find more errors than a
+    short embedding.
 
     Args:
-        embeddings: `[N, d]`, one for each row of the label space; with `folds`, these of each fold's network in order.
+        embeddings: `[N, d]`, one for each row of the label space. With `folds`, one such matrix per fold, made by the
+            network of this fold, in order.
         labels: the label space.
-        k: the number of neighbours; default 20, or a fifth of fewer than 100 items.
-        folds: the fold of each row `[N]`, 0, 1, ...: the network of fold f has not seen these rows. Their labels are
-            predicted from its embeddings by a regression on the rows of the other folds. Default: five folds are drawn.
-        missing: rows without an embedding: neither scored nor neighbours.
-        groups: the group of each row `[N]`, such as the house of a photograph: items of one group are in one fold, and
+        k: the number of neighbours. Default 20, or a fifth of the items if there are fewer than 100.
+        folds: the fold of each row `[N]`, 0, 1, ... The network of fold f has not seen the rows of fold f. A regression
+            on the rows of the other folds predicts their labels from its embeddings. Default: five folds are drawn.
+        missing: rows without an embedding. They are neither scored nor neighbours.
+        groups: the group of each row `[N]`, such as the house of a photograph. Items of one group are in one fold, and
             are not neighbours.
         progress: called with the number of scored items.
 
@@ -158,7 +161,7 @@ def label_errors(
 
 
 def _relative(errors: Tensor) -> Tensor:
-    """Q `[N]` of the best penalty, from the squared distances a `[P, N]` of labels to the predictions of each."""
+    """Compute q `[N]` with the best penalty, given the squared distances `[P, N]` of labels to the predictions."""
     best = errors.nanmean(1).nan_to_num(torch.inf).argmin()
     to_mean = errors[-1]
     mean = to_mean.nanmean()
@@ -168,7 +171,10 @@ def _relative(errors: Tensor) -> Tensor:
 
 
 class _Regression:
-    """A ridge regression from embeddings x `[M, d]` to labels with label distances known `[M, M]`, for each penalty."""
+    """A ridge regression from embeddings x `[M, d]` to labels, for each penalty.
+
+    `known` are label distances `[M, M]`.
+    """
 
     def __init__(self, x: Tensor, known: Tensor) -> None:
         self.centre = x.double().mean(0)
@@ -181,7 +187,11 @@ class _Regression:
         self.spread = known.mean()
 
     def errors(self, x: Tensor, distances: Tensor) -> Tensor:
-        """A `[P, R]` of items with embeddings x `[R, d]` and label distances `[R, M]`."""
+        """Compute the squared distances of labels to their predictions, for each penalty, `[P, R]`.
+
+        They are `a_i` in the docstring of the module. `x` `[R, d]` are the embeddings of the items. `distances` `[R,
+        M]` are their label distances to the fitted items.
+        """
         projected, products, mean = (x.double() - self.centre) @ self.right.T, distances @ self.left, distances.mean(1)
         errors = []
         for shrink in self.shrink:
@@ -192,10 +202,10 @@ class _Regression:
 
 
 def neighbour_count(k: int | None, groups: Tensor) -> int:
-    """The number of neighbours of each item, checked: so many are outside its group; None: the default.
+    """Check the number of neighbours of each item. If k is None, return the default.
 
     Raises:
-        InputError: k is not 1 to the number of items that may be neighbours.
+        InputError: k is not 1 to the number of items that may be neighbours, which are outside the item's group.
     """
     largest_group = int(torch.unique(groups, return_counts=True)[1].max()) if len(groups) else 0
     available = len(groups) - largest_group
@@ -211,7 +221,10 @@ def neighbour_count(k: int | None, groups: Tensor) -> int:
 
 
 def _draw_folds(groups: Tensor, kept: Tensor) -> Tensor:
-    """A fold for each row `[N]`: groups of the rows `kept` are drawn into folds of about equal numbers of groups."""
+    """Draw a fold for each row `[N]`. Rows of one group are in one fold.
+
+    Only groups of the rows `kept` are drawn. Folds have about equal numbers of groups.
+    """
     group_ids, group_index = torch.unique(groups[kept], return_inverse=True)
     order = torch.randperm(len(group_ids), generator=torch.Generator().manual_seed(_SEED))
     fold = torch.zeros_like(groups)
@@ -220,7 +233,7 @@ def _draw_folds(groups: Tensor, kept: Tensor) -> Tensor:
 
 
 def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
-    """The fold of each row `[N]`, given by the caller."""
+    """Check the fold of each row `[N]`, given by the caller."""
     fold, n = as_class_ids("folds", folds), len(groups)
     if len(fold) != n:
         raise InputError("folds", f"{len(fold)} for {n} labels", hint="give one for each row of the label space")
@@ -235,12 +248,12 @@ def _checked_folds(folds: Numbers, groups: Tensor, kept: Tensor) -> Tensor:
 
 
 def _filled(distances: Tensor) -> Tensor:
-    """Label distances `[R, M]` with the mean of the row instead of NaN."""
+    """Replace NaN in label distances `[R, M]` by the mean of the row."""
     unknown = distances.isnan()
     return torch.where(unknown, distances.nanmean(1, keepdim=True), distances) if unknown.any() else distances
 
 
 def _label_distances(labels: LabelSpace, rows: Tensor, cols: Tensor) -> Tensor:
-    """Label distances `[R, C]` in float64 on the CPU; NaN for items without a label in common."""
+    """Compute label distances `[R, C]` in float64 on the CPU. NaN for items without a label in common."""
     distances, known = labels.pairwise(rows, cols).double().cpu(), labels.known(rows, cols)
     return distances if known is None else distances.masked_fill_(~known.cpu(), torch.nan)

@@ -6,17 +6,17 @@
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Section 5.
 
-Rankings in which items are at equal distance: expectations when the order of these items is drawn at random.
+If items of a ranking are at equal distance, a metric is its expectation over random orders of these items.
 
     places:     0    1    2    3    4    5 |        a ranking of 6 places of a larger gallery
     distances: 0.1  0.4  0.4  0.4  0.7  0.9 | 0.9   one more item ties with the last place: beyond = 1
     first:      0    1    1    1    4    5          first place of the group of each place
     size:       1    3    3    3    1    2          items of the group
 
-A metric of one order of tied items, such as the order of files, would be arbitrary, and so would the score of a
-collapsed embedding. The expectation does not depend on this order; without ties it is the usual metric.
-McSherry, Najork: "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores",
-ECIR 2008. Items tie when their float64 distances are equal (`contml.distances.exact`).
+A metric of one order of tied items, such as the order of files, would be arbitrary. The score of a collapsed embedding
+would be arbitrary too. The expectation does not depend on this order. Without ties it is the usual metric. McSherry,
+Najork: "Computing Information Retrieval Performance Measures Efficiently in the Presence of Tied Scores", ECIR 2008.
+Items tie if their float64 distances are equal (`contml.distances.exact`).
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ class Metric(NamedTuple):
     """A row of the tables of metrics.
 
     Attributes:
-        title: as tables and plots show it.
-        meaning: what it is.
+        title: the title in tables and plots.
+        meaning: the definition in one line.
         better: whether a "higher" or a "lower" value is better.
-        low, high: its lowest and highest value.
-        ks: the K at which tables show it.
-        folded: a report shows it below its first table.
+        low, high: the lowest and the highest value.
+        ks: the K at which tables show the metric.
     """
 
     title: str
@@ -51,7 +50,6 @@ class Metric(NamedTuple):
     low: float = 0.0
     high: float = 1.0
     ks: tuple[int, ...] = (1, 5, 10, 20, 50, 100)
-    folded: bool = False
 
     def __str__(self) -> str:
         limits = f"{self.low:g} to {self.high:g}" if math.isfinite(self.high) else f"at least {self.low:g}"
@@ -59,7 +57,7 @@ class Metric(NamedTuple):
 
     @property
     def is_label_distance(self) -> bool:
-        """Whether it is a mean of label distances; all other metrics have a highest value."""
+        """True if the metric is a mean of label distances. All other metrics have a highest value."""
         return math.isinf(self.high)
 
 
@@ -69,18 +67,6 @@ METRICS_AT_K = {
     "label_distance": Metric("mean label distance", "mean label distance of the K nearest", "lower", high=math.inf),
     "ndcg": Metric(
         "nDCG", "sum of 1 / (1 + label distance) / log2(rank + 1) of the K nearest, divided by that of the best ranking"
-    ),
-    "recall_area": Metric(
-        "recall area",
-        "share of the queries with an item within a label distance t among the K nearest, mean over ten t",
-        folded=True,
-    ),
-    "knn_error": Metric(
-        "k-NN regression error",
-        "distance from the mean label of the K nearest to that of the query",
-        "lower",
-        high=math.inf,
-        folded=True,
     ),
     "bleu": Metric(
         "BLEU",
@@ -120,11 +106,6 @@ METRICS = {
         "rank correlation of embedding distance and judged distance, over judged pairs",
         low=-1.0,
     ),
-    "judged_kendall": Metric(
-        "Kendall's tau, judged pairs",
-        "Kendall's tau-b of embedding distance and judged distance, over judged pairs",
-        low=-1.0,
-    ),
     "triplet_accuracy": Metric(
         "triplet accuracy",
         "share of the judged triplets that the model answers as most judges do: 2AFC, or the odd one out of three",
@@ -141,7 +122,7 @@ METRICS = {
 
 
 def metric_of(name: str) -> Metric:
-    """Returns the metric of a name such as "recall@1" or "map_at_r".
+    """Return the metric of a name such as "recall@1" or "map_at_r".
 
     Raises:
         InputError: there is no such metric.
@@ -160,7 +141,7 @@ def metric_of(name: str) -> Metric:
 
 
 def title_of(name: str) -> str:
-    """Returns the title of a metric by its name: "Recall@1", "BLEU-4", "CIDEr-D".
+    """Return the title of a metric by its name: "Recall@1", "BLEU-4", "CIDEr-D".
 
     Raises:
         InputError: there is no such metric.
@@ -171,10 +152,10 @@ def title_of(name: str) -> str:
 
 
 def check_metrics(metrics: OwnMetrics | dict[str, str]) -> None:
-    """Check metrics of one's own by name: functions, or texts that name functions.
+    """Check user-defined metrics by name. A metric is a function, or a text that names a function.
 
     Raises:
-        InputError: a name is no word, another metric has it, or a value is no function.
+        InputError: a name is not a word, contml has a metric of this name, or a value is not a function.
     """
     for name, metric in metrics.items():
         if not str(name).isidentifier() or name in METRICS or name in METRICS_AT_K:
@@ -184,7 +165,7 @@ def check_metrics(metrics: OwnMetrics | dict[str, str]) -> None:
 
 
 def measure_of(metric: str, measure: Measure) -> Measure | None:
-    """How values of a metric are printed if they are label distances, which `measure` prints; else None."""
+    """Return `measure`, which prints the values of a metric, if they are label distances. Otherwise return None."""
     base, _, form = metric.partition("/")
     definition = METRICS_AT_K.get(base.partition("@")[0]) or METRICS.get(base)
     return None if form or definition is None or not definition.is_label_distance else measure
@@ -193,7 +174,7 @@ def measure_of(metric: str, measure: Measure) -> Measure | None:
 class Published:
     """Metrics that a paper reports for this setup, for the reader of the config.
 
-    Every other key is the name of a metric (`contml list metrics`); its value is a fraction: 'recall@1: 0.697'. A
+    Every other key is the name of a metric (`contml list metrics`). Its value is a fraction: 'recall@1: 0.697'. A
     label distance is in the unit of the task.
 
     Args:
@@ -215,29 +196,31 @@ class Published:
 
 
 def mean_label_distance_at(label_distances: Tensor) -> Tensor:
-    """Mean label distance@K, `[K]` for K = 1, 2, ..., of rankings `[Q, K]`, best first."""
-    k = torch.arange(1, label_distances.shape[1] + 1)
-    return (label_distances.double().cumsum(1) / k).mean(0)
+    """Compute the mean label distance@K, `[K]` for K = 1, 2, ..., of rankings `[Q, K]`, best first."""
+    return (label_distances.double().cumsum(1) / torch.arange(1, label_distances.shape[1] + 1)).mean(0)
 
 
 def gains(label_distances: Tensor) -> Tensor:
-    """`1 / (1 + D_y)`: it depends on the unit of the label distance."""
+    """Compute the gains `1 / (1 + D_y)`. They depend on the unit of the label distance."""
     return 1 / (1 + label_distances.double())
 
 
 def discounts(k: int) -> Tensor:
-    """`1 / log2(rank + 1)` of the ranks 1 ... k, `[k]`."""
+    """Return the discounts `1 / log2(rank + 1)` of the ranks 1 ... k, `[k]`."""
     return 1 / torch.arange(2, k + 2, dtype=torch.float64).log2()
 
 
 def ndcg_at(gain: Tensor, ideal: Tensor) -> Tensor:
-    """nDCG@K, `[K]` for K = 1, 2, ..., given the gains `[Q, K]` of the rankings and of the best rankings."""
+    """Compute nDCG@K, `[K]` for K = 1, 2, ..., given the gains `[Q, K]` of the rankings and of the best rankings."""
     discount = discounts(gain.shape[1])
     return ((gain * discount).cumsum(1) / (ideal * discount).cumsum(1)).mean(0)
 
 
 def spearman(x: Tensor, y: Tensor) -> float:
-    """Spearman's rank correlation of x `[P]` and y `[P]`, ties get their mean rank; NaN if x or y is constant."""
+    """Compute Spearman's rank correlation of x `[P]` and y `[P]`. Ties get their mean rank.
+
+    It is NaN if x or y is constant.
+    """
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return float("nan")
     a, b = (ranks - ranks.mean() for ranks in (mean_ranks(x), mean_ranks(y)))
@@ -245,7 +228,7 @@ def spearman(x: Tensor, y: Tensor) -> float:
 
 
 class Ties:
-    """The groups of items at equal distance in rankings `[q, D]`; an item that ties with no other is a group of one.
+    """The groups of items at equal distance in rankings `[q, D]`. An item that ties with no other is a group of one.
 
     Args:
         distances: `[q, D]`, nearest first.
@@ -260,10 +243,16 @@ class Ties:
         self.size = self.sums(torch.ones_like(begins), beyond)  # [q,D] float64
 
     def sums(self, values: Tensor, beyond: Tensor) -> Tensor:
-        """Sums over the group of each place `[q, D]` of values `[q, D]`, and of `beyond` `[q]` after the last place."""
+        """Sum `values` `[q, D]` over the group of each place, `[q, D]`.
+
+        `beyond` `[q]` is the sum of the values of items that tie with the last place, but come after it.
+        """
         totals = torch.zeros(values.shape, dtype=torch.float64).scatter_add_(1, self.first, values.double())
         return totals.gather(1, self.first) + torch.where(self._in_last_group, beyond[:, None], 0)
 
     def expected(self, values: Tensor, beyond: Tensor) -> Tensor:
-        """The expected value at each place `[q, D]`: the mean over its group, arguments as of `sums`."""
+        """Compute the expected value at each place `[q, D]`, the mean over its group.
+
+        The arguments are as in `sums`.
+        """
         return self.sums(values, beyond) / self.size

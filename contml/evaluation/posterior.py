@@ -13,8 +13,8 @@ landmarks (Gower 1968). De Silva and Tenenbaum, "Sparse multidimensional scaling
 
     sum_j w_j |u - u_j| - 1/2 sum_ij w_i w_j |u_i - u_j|
 
-which is least where the posterior is the distribution of the labels (Gneiting and Raftery, "Strictly proper scoring
-rules, prediction, and estimation", JASA 2007). Of classes, |u_i - u_j| is 0 or 1 here, and the score is Brier's.
+The score is least if the posterior is the distribution of the labels (Gneiting and Raftery, "Strictly proper scoring
+rules, prediction, and estimation", JASA 2007). For classes, |u_i - u_j| is 0 or 1, and the score is Brier's.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from contml.distances.exact import squared_distances_to
 from contml.evaluation.query_gallery import as_embeddings
 from contml.labels.base import LabelSpace
 
-#: What is tried: numbers of neighbours, and s as shares of the spread of the training embeddings.
+#: Values to choose from: numbers of neighbours, and s as shares of the spread of the training embeddings.
 KS, SCALES = (5, 10, 20, 50, 100, 200), (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 #: Landmarks and coordinates, at most.
 LANDMARKS, COORDINATES = 500, 64
 #: An eigenvalue that is a smaller share of the largest one is rounding of label distances in float32.
 _LEAST = 1e-5
-#: Items that choose, at most: validation items, or training items that are left out in turn.
+#: The most items that choose k and s: validation items, or training items that are left out in turn.
 CHOOSING = 300
 #: Numbers of a block, at most.
 _ENTRIES = 1 << 23
 
 
 class Weights(NamedTuple):
-    """Weights over training items, of N items.
+    """Weights over training items, for each of N items.
 
     Attributes:
         rows: the nearest training items `[N, k]`, nearest first.
-        weights: `[N, k]` in float64; their sum is 1.
+        weights: `[N, k]` in float64, with sum 1 in each row.
         distances: `[N, k]` in float64, Euclidean distances of the embeddings.
     """
 
@@ -62,7 +62,7 @@ class Coordinates(NamedTuple):
 
     Attributes:
         landmarks: rows of the training items that are landmarks `[L]`.
-        offsets: the mean squared label distance of each landmark to all `[L]`, in float64.
+        offsets: the mean squared label distance of each landmark to all landmarks `[L]`, in float64.
         projection: `[L, r]`, in float64.
     """
 
@@ -84,16 +84,16 @@ class Coordinates(NamedTuple):
         return cls(landmarks, offsets, vectors[:, -COORDINATES:][:, kept] / roots)
 
     def of(self, distances: Tensor) -> Tensor:
-        """The coordinates `[N, r]` of labels, by their label distances to the landmarks `[N, L]`."""
+        """Compute the coordinates `[N, r]` of labels from their label distances to the landmarks `[N, L]`."""
         return -(distances.double().square() - self.offsets) @ self.projection / 2
 
 
 class Posterior:
-    """Gives embeddings weights over training items, and label vectors.
+    """The posterior of labels: weights over training items for any embedding, and label vectors.
 
     Args:
         embeddings: of the training items `[T, d]`.
-        labels: their labels, as coordinates `[T, r]`, or as class ids `[T]`.
+        labels: labels of the training items, as coordinates `[T, r]`, or as class ids `[T]`.
         k: number of neighbours, less than T.
         scale: s, in the unit of the embedding distance.
 
@@ -112,13 +112,15 @@ class Posterior:
     def fit(
         cls, embeddings: Numbers, labels: Tensor, val: tuple[Tensor, Tensor] | None, groups: Tensor | None = None
     ) -> Self:
-        """Choose k and s by the energy score of validation items; without any, of training items, each left out.
+        """Choose k and s by the energy score of validation items.
+
+        Without validation items, each training item of a sample is left out in turn and scored.
 
         Args:
             embeddings: of the training items `[T, d]`, at least three.
             labels: of the training items, as in the class.
             val: embeddings `[V, d]` and labels of validation items.
-            groups: of the training items `[T]`: an item is left out with its group.
+            groups: of the training items `[T]`. An item is left out with its group.
         """
         made = cls(embeddings, labels, 1, 1.0)
         x, count = made.embeddings, len(made.embeddings)
@@ -148,7 +150,7 @@ class Posterior:
         return made
 
     def weights(self, queries: Tensor, excluded: Tensor | None = None) -> Weights:
-        """The weights of Q embeddings `[Q, d]`; of equal distances, the lower row comes first.
+        """Compute the weights of Q embeddings `[Q, d]`. Of equal distances, the lower row comes first.
 
         Args:
             queries: the embeddings.
@@ -164,10 +166,11 @@ class Posterior:
         return Weights(rows, softmax_of(squared.sqrt(), self.scale), squared.sqrt())
 
     def label_vectors(self, queries: Tensor) -> Tensor:
-        """A vector for the label of each of Q embeddings `[Q, d]`: m and the root of v, `[Q, r + 1]` in float32.
+        """Compute the label vectors of embeddings `[Q, d]`: m and the square root of v, `[Q, r + 1]` in float32.
 
-        The squared Euclidean distance of such a vector to another one `as_query` is the mean squared distance of their
-        labels, less the v of the query. Labels must be coordinates.
+        m and v are the mean and the variance of the posterior of the label, as at the top of this file. Compare a label
+        vector with the `as_query` form of another label vector, the query. Their squared Euclidean distance, plus v of
+        the query, is the mean squared distance of the two labels. Labels must be coordinates.
         """
         vectors = torch.empty(len(queries), self.labels.shape[1] + 1)
         for part in _blocks(len(queries), self.k * self.labels.shape[1]):
@@ -180,23 +183,32 @@ class Posterior:
 
 
 def as_query(label_vectors: Tensor) -> Tensor:
-    """Label vectors `[N, r + 1]` as queries: without their own v, which is the same for all items that they search."""
+    """Turn label vectors `[N, r + 1]` into queries, by setting the root of v to 0.
+
+    The v of a query adds the same number to its distance to every item, so it does not change a ranking.
+    """
     return torch.cat((label_vectors[:, :-1], torch.zeros_like(label_vectors[:, -1:])), 1)
 
 
 def softmax_of(distances: Tensor, scale: float) -> Tensor:
-    """The weights `[Q, k]` of neighbours at these distances, nearest first; 0 at an infinite distance."""
+    """Compute the weights `[Q, k]` of neighbours at these distances, nearest first.
+
+    The weight at an infinite distance is 0.
+    """
     return torch.softmax(-(distances - distances[:, :1].nan_to_num(posinf=0.0)) / scale, 1).nan_to_num(0.0)
 
 
 def _gaps(first: Tensor, second: Tensor) -> Tensor:
-    """Distances `[B, n, m]` of coordinates `[B, n, r]` and `[B, m, r]`; of class ids `[B, n]` and `[B, m]`, 0 or 1."""
+    """Compute distances `[B, n, m]` of coordinates `[B, n, r]` and `[B, m, r]`.
+
+    For class ids `[B, n]` and `[B, m]`, distances are 0 or 1.
+    """
     if first.ndim == 2:
         return (first[:, :, None] != second[:, None]).double()
     return torch.cdist(first, second)
 
 
 def _blocks(count: int, numbers: int) -> Iterator[slice]:
-    """Slices of items that have so many numbers each."""
+    """Yield slices of items, such that a block with `numbers` numbers per item fits the memory budget."""
     step = max(1, _ENTRIES // max(1, numbers))
     return (slice(start, start + step) for start in range(0, count, step))

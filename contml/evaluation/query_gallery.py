@@ -1,4 +1,4 @@
-"""Queries and the gallery that they search: which items a query may find, and rankings by exact embedding distance."""
+"""Queries and the gallery that they search: items that a query may find, and exact rankings by embedding distance."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ _ROUND = 1 << 25
 
 
 def search_device(device: torch.device | str) -> torch.device:
-    """The device that searches data on `device`: the same if it is CUDA, else the CPU (others have no float64)."""
+    """Return the device that searches data on `device`: the same device if it is CUDA, otherwise the CPU.
+
+    Other devices have no float64.
+    """
     return torch.device(device if torch.device(device).type == "cuda" else "cpu")
 
 
 class Baselines(NamedTuple):
-    """The oracle's ranking of some queries, and the expectation of a random one."""
+    """The oracle's ranking of some queries, and the expectation of a random ranking."""
 
     positions: Tensor  # [q,k]
     label_distances: Tensor  # [q,k]
@@ -43,13 +46,13 @@ class Baselines(NamedTuple):
 
 
 class QueryGallery:
-    """Embeddings of queries and gallery, checked; a query never finds itself, nor an item of its own group.
+    """Embeddings of queries and gallery, checked. A query never finds itself, nor an item of its own group.
 
     Args:
         queries: embeddings `[Q, d]`.
         gallery: embeddings `[G, d]`.
         self_index: position of each query in the gallery `[Q]`, or -1.
-        groups: the groups of the queries `[Q]` and of the gallery `[G]`; None: a query excludes only itself.
+        groups: the groups of the queries `[Q]` and of the gallery `[G]`. Default: a query excludes only itself.
         device: where to search, the CPU or a CUDA device.
 
     Attributes:
@@ -86,22 +89,22 @@ class QueryGallery:
 
     @property
     def items(self) -> int:
-        """Number of gallery items."""
+        """The number of gallery items."""
         return len(self.gallery)
 
     @property
     def available(self) -> int:
-        """Number of gallery items that every query can find."""
+        """The number of gallery items that every query can find."""
         return self.items - self._most_excluded
 
     def excluded(self, part: slice | Tensor) -> Tensor:
-        """The gallery items that these queries must not find, bool `[q, G]`."""
+        """Return the gallery items that these queries must not find, bool `[q, G]`."""
         return self.query_group[part, None] == self.gallery_group
 
     def parts(self, width: int, entries: int | None = None, among: slice | None = None) -> Iterator[slice]:
-        """Parts of the queries whose blocks `[part, width]` hold at most `entries` entries.
+        """Yield parts of the queries whose blocks `[part, width]` hold at most `entries` entries.
 
-        Default: as many as fit memory, of all queries or of the queries `among`.
+        Default: as many entries as fit memory. The parts are of all queries, or of the queries `among`.
         """
         start, stop = (0, len(self.queries)) if among is None else (among.start, among.stop)
         step = max(1, (entries or _ENTRIES) // width)
@@ -109,13 +112,14 @@ class QueryGallery:
             yield slice(begin, min(begin + step, stop))
 
     def rounds(self, width: int) -> Iterator[slice]:
-        """Parts of the queries whose blocks `[part, width]` and `[part, G]` fit memory."""
+        """Yield parts of the queries whose blocks `[part, width]` and `[part, G]` fit memory."""
         yield from self.parts(1, max(1, min(_ROUND // self.items, _ENTRIES // width)))
 
     def nearest(self, places: int) -> Nearest:
-        """The nearest gallery items of the queries, on the CPU: squared distances and positions, both `[Q, places]`.
+        """Find the nearest gallery items of all queries: squared distances and positions, both `[Q, places]`.
 
-        Distances are exact in float64. Ties go to the lower position. An excluded item has an infinite distance.
+        The result is on the CPU. Distances are exact in float64. Ties go to the lower position. An excluded item has an
+        infinite distance.
         """
         vectors, nearest = self.gallery.to(self.device), []
         # Even if all excluded items are among the nearest, enough others remain.
@@ -129,9 +133,9 @@ class QueryGallery:
         return Nearest(*map(torch.cat, zip(*nearest, strict=True)))
 
     def baselines(self, part: slice, label_distances: Tensor, k: int) -> Baselines:
-        """The oracle's k first places for some queries, and the means over all items that each query can find.
+        """Compute the oracle's k first places for some queries, and the means over all items that each query can find.
 
-        label_distances `[q, G]`: float32 on the CPU. Ties go to the lower position.
+        `label_distances` `[q, G]` are float32 on the CPU. Ties go to the lower position.
         """
         from contml.distances._nearest_loops import summarize_rows  # here: it imports numba
 
@@ -150,7 +154,7 @@ class QueryGallery:
         return Baselines(torch.from_numpy(positions), torch.from_numpy(near), distance / count, gain / count)
 
     def tied_beyond(self, part: slice, found: Nearest) -> tuple[Tensor, Tensor]:
-        """Gallery items that tie with the last place of the rankings of some queries, but are not in them.
+        """Find gallery items that tie with the last place of the rankings of some queries, but are not in the rankings.
 
         Args:
             part: a part of the queries, one of `rounds`.
@@ -168,11 +172,11 @@ class QueryGallery:
         return rows, tied & ~self.excluded(rows)
 
     def ranked(self, rows: Tensor) -> Ranked:
-        """The whole rankings of some queries `[n, G]`, on the CPU."""
+        """Compute the whole rankings of some queries `[n, G]`, on the CPU."""
         return ranked_vectors(self.queries[rows], self.gallery, self.excluded(rows))
 
     def distances(self, rows: Tensor, items: Tensor) -> Tensor:
-        """Squared distances `[P]` of pairs of a query and a gallery item, in float64 on the CPU."""
+        """Compute squared distances `[P]` of pairs of a query and a gallery item, in float64 on the CPU."""
         return squared_distances_of(self.queries, self.gallery, rows, items).cpu()
 
 
@@ -181,7 +185,7 @@ _LARGEST = 1e150
 
 
 def as_embeddings(name: str, values: Numbers) -> Tensor:
-    """Embeddings `[N, d]`, detached; whole numbers in float64.
+    """Convert embeddings to a tensor `[N, d]`, detached. Whole numbers become float64.
 
     Raises:
         InputError: they have another shape, or are not real numbers.
@@ -193,14 +197,14 @@ def as_embeddings(name: str, values: Numbers) -> Tensor:
 
 
 def check_embeddings(name: str, x: Tensor) -> None:
-    """Checks that embeddings `[N, d]` are finite, and that their squared distances are.
+    """Check that embeddings `[N, d]` are finite, and that their squared distances are finite.
 
     Args:
-        name: names one of them, with its number.
+        name: the name of one embedding in the message, before its number.
         x: the embeddings.
 
     Raises:
-        InputError: one is not finite, or too large.
+        InputError: an embedding is not finite, or too large.
     """
     low, high = torch.aminmax(x, dim=1)
     largest = torch.maximum(-low, high).double()  # [N], NaN where a number is NaN
@@ -213,7 +217,7 @@ def check_embeddings(name: str, x: Tensor) -> None:
 
 
 def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
-    """Row numbers `[R]` below `length`, in int64 on the CPU.
+    """Convert row numbers `[R]` below `length` to int64 on the CPU.
 
     Raises:
         InputError: a row does not exist, or they are not whole numbers.
@@ -225,10 +229,10 @@ def as_row_numbers(name: str, rows: Numbers, length: int) -> Tensor:
 
 
 def as_ks(name: str, k: object, largest: int | None = None) -> list[int]:
-    """The K of a metric: whole numbers from 1 on.
+    """Check the K of a metric, which are whole numbers from 1 on, and return them as a list.
 
     Raises:
-        InputError: there is none, or one is no whole number, below 1, or above `largest`.
+        InputError: there is no K, or one is not a whole number, below 1, or above `largest`.
     """
     ks = list(k) if isinstance(k, Iterable) else []
     if ks and all(isinstance(each, Integral) and 1 <= int(each) <= (largest or int(each)) for each in ks):
@@ -238,15 +242,15 @@ def as_ks(name: str, k: object, largest: int | None = None) -> list[int]:
 
 
 def at_each_k(k: Ks, values: Callable[[list[int]], Sequence[Any]], largest: int | None = None) -> Any:
-    """Return the value of a metric at K; of several K, a dict.
+    """Return the value of a metric at K. For several K, return a dict.
 
     Args:
-        k: one K or several.
-        values: the values at each K of a list.
+        k: one K or several K.
+        values: computes the values at each K of a list.
         largest: the largest K.
 
     Raises:
-        InputError: a K is no whole number, below 1, or above `largest`.
+        InputError: a K is not a whole number, below 1, or above `largest`.
     """
     if isinstance(k, Integral):
         return values(as_ks("k", [k], largest))[0]

@@ -1,4 +1,4 @@
-"""Results of an evaluation: metrics by name, the kinds of results in words, and the main metric of each query."""
+"""Results of an evaluation: metrics by name, the kinds of results, and the main metric of each query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMS = ("random", "normalized")
 
 
 def headline_k(places: int) -> int:
-    """The K of the main metric of continuous labels, for rankings of so many places (at most 100)."""
+    """Return the K of the main metric of continuous labels, for rankings of `places` places (at most 100)."""
     return min(10, max(1, places // 10))
 
 
@@ -49,14 +49,14 @@ class Score:
     oracle: float
 
     def normalized(self) -> float:
-        """The normalized score: 0 for random, 1 for the oracle; NaN where the two are equal."""
+        """Return the normalized score: 0 for random, 1 for the oracle. NaN if random and oracle are equal."""
         span = self.oracle - self.random
         return (self.model - self.random) / span if span else float("nan")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One metric over K = 1, 2, ...: of the model, of a random ranking (its expectation), of the oracle.
+    """One metric over K = 1, 2, ... of the model, of a random ranking (its expectation), and of the oracle.
 
     The oracle ranks the gallery by the true label distance.
     """
@@ -68,58 +68,52 @@ class Curve:
     oracle: list[float]
 
     def at(self, k: int) -> Score:
-        """The metric at K = k."""
+        """Return the metric at K = k."""
         values = self.model[k - 1], self.random[k - 1], self.oracle[k - 1]
         return Score(f"{self.title}{'-' if self.title == 'BLEU' else '@'}{k}", self.better, *values)
 
 
 def curve_of(name: str, model: Tensor, random: Tensor, oracle: Tensor) -> Curve:
-    """Returns the curve of a metric over K, of values `[K]`."""
+    """Return the curve of a metric over K, given its values `[K]`."""
     metric = METRICS_AT_K[name]
     return Curve(metric.title, metric.better, model.tolist(), random.tolist(), oracle.tolist())
 
 
 def score_of(name: str, model: float, random: float, oracle: float = 1.0) -> Score:
-    """Returns the score of a metric without a K."""
+    """Return the score of a metric without a K."""
     return Score(METRICS[name].title, METRICS[name].better, model, random, oracle)
-
-
-@dataclass(frozen=True)
-class RecallWithin:
-    """Share of the queries with an item within a label distance among the K nearest, as a curve over this threshold.
-
-    The thresholds are `quantiles` of the label distances of queries and gallery. The recalls are of the model, of
-    a random ranking (expectation) and of the oracle.
-    """
-
-    k: int
-    quantiles: list[float]
-    thresholds: list[float]
-    model: list[float]
-    random: list[float]
-    oracle: list[float]
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The metrics of one evaluation.
 
-    `unit` says what a label distance of 1 means, `measure` how label distances are printed. `curves` and `scores` are
-    the metrics with and without a K by name (`contml list metrics`); entry K - 1 of a curve is the value at K.
-    `sorted_queries` is the number of queries of "hap" and "kendall", which sort the whole gallery: all, or a sample
-    that is always the same. `recall_within` is recall at the main K as a curve over a label distance, for graded
-    labels. `recall_at` are the K at which tables show Recall@K. `skipped` is the number of images that could not be
-    read. `spearman` is the rank correlation of embedding distance and label distance over query-gallery pairs: all of
-    them, or a uniform sample of a million; NaN for captions. `kind` is a name of `contml.evaluation.results.KINDS`. For
-    captions, `queries` are the images, `gallery` is 0, "random" is a caption of another image, and the "oracle" is a
-    person: a reference, compared with the other references of its image. For triplets, `queries` are the triplets, and
-    the "oracle" is one judge beside the others (NaN where no triplet has two); for pairs, `queries` are the pairs, and
-    the "oracle" is what true distances would have, since judges err (NaN where no pair was judged twice); for rankings,
-    `gallery` are the judged items of all queries. `intervals` are half the width of the 95 % interval of the model's
-    metric by name, for judgments and for metrics of one's own; NaN for a single one. `random_margin` is half the width
-    of the 95 % interval of the difference between the main metric of the model and of a random ranking, over the
-    queries; queries of one group or class are not independent. NaN for a single query, group or class; None where it
-    was not measured. `k` is the K of mean label distance that is shown first.
+    For captions, "random" is a caption of another image. The "oracle" is a person: a reference, compared with the other
+    references of its image. For triplets, the "oracle" is one judge compared with the others. It is NaN if no triplet
+    has two judges. For pairs, the "oracle" is the score of the true distances, which is below 1 since judges err. It is
+    NaN if no pair was judged twice.
+
+    Attributes:
+        unit: the meaning of a label distance of 1.
+        queries: the number of queries. For captions it is the number of images, for judgments the number of triplets or
+            pairs.
+        gallery: the number of gallery items. It is 0 for captions, and the judged items of all queries for rankings.
+        curves: the metrics with a K by name (`contml list metrics`). Entry K - 1 is the value at K.
+        spearman: the rank correlation of embedding distance and label distance over all query-gallery pairs, or over a
+            uniform sample of a million. NaN for captions.
+        skipped: the number of images that could not be read.
+        scores: the metrics without a K by name.
+        recall_at: the K at which tables show Recall@K.
+        sorted_queries: the number of queries of "hap" and "kendall", which sort the whole gallery. These are all
+            queries, or a sample that is always the same.
+        measure: how label distances are printed.
+        kind: a name of `contml.evaluation.results.KINDS`.
+        intervals: half the width of the 95 % interval of the model's metric by name, for judgments and for user-defined
+            metrics. NaN for a single query or judgment.
+        random_margin: half the width of the 95 % interval of the difference between the main metric of the model and of
+            a random ranking, over the queries. Queries of one group or class are not independent. NaN for a single
+            query, group or class. None if it was not measured.
+        k: the K of mean label distance that is shown first.
     """
 
     unit: str
@@ -131,7 +125,6 @@ class Evaluation:
     scores: dict[str, Score] = field(default_factory=dict)
     recall_at: list[int] = field(default_factory=lambda: list(RECALL_AT))
     sorted_queries: int = 0
-    recall_within: RecallWithin | None = None
     measure: Measure = PLAIN
     kind: KindName = "graded"
     intervals: dict[str, float] = field(default_factory=dict)
@@ -139,7 +132,7 @@ class Evaluation:
     k: int = 10
 
     def __repr__(self) -> str:
-        """The main metric beside its reference values, and the sizes; curves have hundreds of numbers."""
+        """Return the main metric beside its reference values, and the sizes. Curves have hundreds of numbers."""
         values = (self.main.model, self.main.random, self.main.oracle)
         model, random, oracle = (self.text(self.headline, value) for value in values)
         sizes = f"queries={self.queries}, gallery={self.gallery}"
@@ -163,33 +156,36 @@ class Evaluation:
         return score
 
     def measure_of(self, metric: str) -> Measure | None:
-        """How values of a metric are printed if they are label distances; else None."""
+        """Return how values of a metric are printed if they are label distances. Otherwise return None."""
         return measure_of(metric, self.measure)
 
     def text(self, metric: str, value: float, *, unit: bool = True) -> str:
-        """A value of a metric as it is printed; `unit`: with the unit, if it is a label distance."""
+        """Format a value of a metric. With `unit`, a label distance has its unit."""
         measure = self.measure_of(metric)
         return score_text(value) if measure is None else measure.text(value, unit=unit)
 
     def titled(self, metric: str, title: str) -> str:
-        """The title of a metric over values without unit: "mean label distance, km" if it is a label distance."""
+        """Return the title of a metric above values without a unit.
+
+        A label distance has its unit: "mean label distance, km".
+        """
         measure = self.measure_of(metric)
         return title if measure is None or not measure.distance_unit else f"{title}, {measure.distance_unit}"
 
     def shown_k(self, name: str) -> list[int]:
-        """The K at which tables show a curve, as far as it reaches."""
+        """Return the K at which tables show a curve, up to the last K of the curve."""
         ks = self.recall_at if name == "recall" else METRICS_AT_K[name].ks
         return [k for k in ks if k <= len(self.curves[name].model)]
 
     @property
     def notes(self) -> list[str]:
-        """A sentence where the normalized score is no number."""
+        """A sentence if the normalized score is not a number."""
         if KINDS[self.kind].ranked and self.main.oracle == self.main.random:
             return ["all label distances are equal: there is no normalized score"]
         return []
 
     def numbers(self) -> dict[str, float]:
-        """The metrics of the model by name, at the K that tables show: what a training logs."""
+        """Return the metrics of the model by name, at the K that tables show. A training logs these numbers."""
         curve_values = {
             f"{name}@{k}": curve.model[k - 1] for name, curve in self.curves.items() for k in self.shown_k(name)
         }
@@ -197,7 +193,7 @@ class Evaluation:
         return {"spearman": self.spearman, **curve_values, **scores, self.headline: self.main.model}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON; a correlation that does not exist is None."""
+        """Return plain numbers and lists for JSON. A correlation that does not exist is None."""
         values = asdict(self)
         if self.random_margin is None:
             del values["random_margin"]
@@ -209,14 +205,21 @@ class Evaluation:
 class Ranking:
     """The retrieved items, as rows of a split.
 
-    queries `[Q]`; model and oracle `[Q, K]`, best first; `label_distances`, `oracle_label_distances` `[Q, K]` of these
-    retrievals; `pairs` `[P, 2]` are (label distance, embedding distance) of a uniform sample of query-gallery pairs;
-    embeddings `[N, d]` of the whole split, or `[0, d]` where they were not asked for; `values` `[Q]`, float64, are the
-    main metric of each query: Recall@1, or label distance@10, ties as expectations. Their mean is the main metric of
-    the evaluation. `random_values` and `oracle_values` `[Q]` are the same of a random ranking (expected) and of the
-    oracle. `label_distance_at_k` `[Q, 2]`, float64, are the label distance@K of each query and the oracle's, and `k` is
-    this K. `scores` are metrics of each query by name, `[Q]`, float64. `items` `[Q, m]` are the groups and classes of
-    the queries, which are not independent within one; None: all are.
+    Attributes:
+        queries: the rows of the queries `[Q]`.
+        model, oracle: the retrieved items `[Q, K]`, best first.
+        label_distances, oracle_label_distances: the label distances of these items `[Q, K]`.
+        pairs: (label distance, embedding distance) of a uniform sample of query-gallery pairs `[P, 2]`.
+        embeddings: of the whole split `[N, d]`. `[0, d]` if they were not requested.
+        values: the main metric of each query `[Q]`, float64: Recall@1, or label distance@10, ties as expectations.
+            Their mean is the main metric of the evaluation.
+        random_values, oracle_values: the main metric of each query `[Q]` of a random ranking (expected) and of the
+            oracle.
+        label_distance_at_k: the label distance@K of each query of the model and of the oracle `[Q, 2]`, float64.
+        scores: metrics of each query by name, `[Q]`, float64.
+        items: the groups and classes of the queries `[Q, m]`. Queries that share an item are not independent. None if
+            all are independent.
+        k: the K of `label_distance_at_k`.
     """
 
     queries: Tensor
@@ -237,10 +240,10 @@ class Ranking:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Retrieval:
-    """What `evaluate` returns: metrics, their values of each query, their intervals, and the rankings.
+    """The result of `evaluate`: metrics, their values for each query, their intervals, and the rankings.
 
     Attributes:
-        evaluation: the metrics, beside the same of a random ranking and of the oracle, as curves over K.
+        evaluation: the metrics of the model, of a random ranking and of the oracle, as curves over K.
         ranking: the retrieved items of each query.
     """
 
@@ -252,7 +255,7 @@ class Retrieval:
 
     @property
     def score(self) -> float:
-        """The normalized score of the main metric: 0 for random, 1 for the oracle; NaN if the two are equal."""
+        """The normalized score of the main metric: 0 for random, 1 for the oracle. NaN if the two are equal."""
         return self.evaluation.main.normalized()
 
     @property
@@ -269,15 +272,15 @@ class Retrieval:
 
     @property
     def intervals(self) -> dict[str, float]:
-        """Half the width of the 95 % interval of each metric of `per_query`; NaN for a single query, group or class."""
+        """Half the width of the 95 % interval of each metric of `per_query`. NaN for a single query, group or class."""
         return {name: half_width(values, self.ranking.items) for name, values in self.per_query.items()}
 
 
 @dataclass(frozen=True)
 class QueryMetric:
-    """The main metric of each query: all that processes beside the first one get of what was found.
+    """The main metric of each query. Only this result is sent to processes other than the first one.
 
-    `values` `[Q]`, float64; `items` `[Q, m]` are the items of each query, where queries that share one are not
+    `values` `[Q]` are float64. `items` `[Q, m]` are the items of each query. Queries that share an item are not
     independent.
     """
 
@@ -290,7 +293,7 @@ class QueryMetric:
 
 
 def measured(evaluation: Evaluation, metric: str) -> Score | None:
-    """The metric of the model, of a random ranking and of the oracle; None where it was not measured."""
+    """Return the metric of the model, of a random ranking and of the oracle. Return None if it was not measured."""
     base, _, form = metric.partition("/")
     name, _, k = base.partition("@")
     score = evaluation.scores.get(base)
@@ -307,14 +310,14 @@ def measured(evaluation: Evaluation, metric: str) -> Score | None:
 
 
 def measurable(evaluation: Evaluation) -> list[str]:
-    """The names of all metrics of an evaluation: "recall@1 to 100", "map_at_r", ..."""
+    """Return the names of all metrics of an evaluation: "recall@1 to 100", "map_at_r", ..."""
     curves = [f"{name}@1 to {len(curve.model)}" for name, curve in evaluation.curves.items() if curve.model]
     names = [*curves, *evaluation.scores, "spearman"]
     return names if measured(evaluation, "spearman") else names[:-1]
 
 
 def split_form(metric: str) -> str:
-    """Returns the name of a metric without its form.
+    """Return the name of a metric without its form.
 
     Raises:
         InputError: there is no such form.
@@ -327,7 +330,7 @@ def split_form(metric: str) -> str:
 
 
 def usual(evaluation: Evaluation) -> list[str]:
-    """The metrics that papers report, as far as they were measured."""
+    """Return the metrics that papers report, if they were measured."""
     return [name for name in KINDS[evaluation.kind].usual(evaluation) if measured(evaluation, name) is not None]
 
 
@@ -337,17 +340,17 @@ KindName: TypeAlias = Literal["graded", "classes", "captions", "pairs", "triplet
 
 
 class ResultKind:
-    """What all results of one kind have in common; here, of graded labels.
+    """The common properties of all results of one kind. This base class is for graded labels.
 
     Attributes:
-        headline: the main metric; "{k}" is the K of mean label distance that is shown first.
-        plotted: its form in a plot of several runs.
-        baselines: what the model is compared with, the lowest and the highest score.
-        best: what the second one is called in the main sentence of a report.
+        headline: the main metric. "{k}" is the K of mean label distance that is shown first.
+        plotted: the form of the main metric in a plot of several runs.
+        baselines: the names of the references with the lowest and the highest score.
+        best: the name of the second reference in the main sentence of a report.
         ranked: whether a gallery is ranked by label distance.
-        unit: what a label distance is; "": as the labels say.
-        size: what was evaluated.
-        nearest: what a perfect ranking retrieves.
+        unit: the meaning of a label distance. If it is empty, the labels define it.
+        size: a text with the sizes of what was evaluated.
+        nearest: a text for the items that a perfect ranking retrieves.
         by_class: whether a retrieved item is right or wrong, and not nearer or farther.
     """
 
@@ -362,15 +365,15 @@ class ResultKind:
     by_class: ClassVar[bool] = False
 
     def usual(self, evaluation: Evaluation) -> list[str]:
-        """The metrics that papers report."""
+        """Return the metrics that papers report."""
         return [evaluation.headline, f"{evaluation.headline}/random", f"ndcg@{evaluation.k}", "spearman"]
 
     def text(self, evaluation: Evaluation, value: float) -> str:
-        """A value of the main metric in the main sentence of a report."""
+        """Format a value of the main metric for the main sentence of a report."""
         return evaluation.text(evaluation.headline, value)
 
     def finding(self, evaluation: Evaluation, score: Score) -> str:
-        """The main sentence of a report, without the baselines."""
+        """Return the main sentence of a report, without the baselines."""
         measure, model, one = evaluation.measure, self.text(evaluation, score.model), evaluation.k == 1
         start = "The nearest item" if one else f"The {evaluation.k} nearest items"
         if measure.is_plain:
@@ -378,20 +381,26 @@ class ResultKind:
         return f"{start} {'differs' if one else 'differ'} by {model}{f' in {measure.name}' if measure.name else ''}"
 
     def unit_of_numbers(self, unit: str, measure: Measure) -> str:
-        """What the number under a retrieved item is, of labels with this unit and measure; "" if there is none."""
+        """Describe the number under a retrieved item, given unit and measure of the labels.
+
+        Return "" if there is no number.
+        """
         return unit_of_distances(unit, measure)
 
     def item(self, distance: float, measure: Measure) -> tuple[str, bool | None]:
-        """What is written under an item at this label distance from the query, and whether it is right."""
+        """Return the text under an item at this label distance from the query, and whether the item is right."""
         return measure.text(distance), None
 
     def quality(self, distances: Sequence[float], measure: Measure) -> str:
-        """How good the first items of a ranking are, by their label distances."""
+        """Describe the quality of the first items of a ranking, by their label distances."""
         finite = [distance for distance in distances if math.isfinite(distance)]
         return f"mean label distance {measure.text(fmean(finite) if finite else math.nan)}"
 
     def details(self, evaluation: Evaluation, distances: Sequence[float], values: Sequence[float]) -> str:  # noqa: ARG002
-        """How good the ranking of a query is; `values`: its main metric, of the model, random, and of the oracle."""
+        """Describe the quality of the ranking of a query.
+
+        `values` are its main metric, of the model, of a random ranking and of the oracle.
+        """
         model, random, oracle = map(evaluation.measure.text, values)
         return f"{evaluation.k} nearest: {model}; random: {random}; {self.best}: {oracle}"
 
@@ -492,12 +501,15 @@ KINDS: dict[KindName, ResultKind] = {
 
 
 def kind_of(labels: LabelSpace) -> ResultKind:
-    """The kind of a ranking by these labels."""
+    """Return the kind of a ranking by these labels."""
     return KINDS["classes" if labels.kind == "classes" else "graded"]
 
 
 def unit_of_distances(unit: str, measure: Measure) -> str:
-    """What label distances to a query are, as a measure prints them; `unit`: what a label distance of 1 is."""
+    """Describe the label distances to a query as a measure prints them.
+
+    `unit` is the meaning of a label distance of 1.
+    """
     if measure.is_plain:
         return f"the label distance to the query ({unit})"
     quantity = f" in {measure.name}" if measure.name else ""
@@ -515,10 +527,11 @@ class QueryValues:
     """The main metric of each query.
 
     Attributes:
-        metric: its name: "label_distance@10", "recall@1" or "cider_d".
-        queries: a hash of the names of the queries, in order. Where it is equal, the queries are the same.
+        metric: the name of the metric: "label_distance@10", "recall@1" or "cider_d".
+        queries: a hash of the names of the queries, in order. If two hashes are equal, the queries are the same.
         values: `[Q]`, float64.
-        items: the items of each query `[Q, m]`, where queries that share one are not independent; None: they are.
+        items: the items of each query `[Q, m]`. Queries that share an item are not independent. None if all are
+            independent.
     """
 
     metric: str
@@ -528,7 +541,7 @@ class QueryValues:
 
     @classmethod
     def of(cls, metric: str, names: Sequence[str], values: Tensor, items: Tensor | None = None) -> QueryValues:
-        """The values of queries with these names, both in order."""
+        """Make the values of queries with these names, both in order."""
         digest = hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
         return cls(metric, digest, values.detach().double().cpu(), items)
 
@@ -543,7 +556,9 @@ class QueryValues:
 
     @classmethod
     def read(cls, path: Path) -> QueryValues | None:
-        """Read a file that `save` wrote; None if there is none, or one of classes by version 0.1, without items.
+        """Read a file that `save` wrote. Return None if there is no file.
+
+        Return None also for a file of version 0.1 for classes, which has no items.
 
         Raises:
             InputError: it is damaged.
@@ -560,7 +575,7 @@ class QueryValues:
 
 
 class _Content(BaseModel):
-    """What the file holds."""
+    """The content of the file."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 

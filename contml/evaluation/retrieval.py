@@ -1,4 +1,4 @@
-"""Evaluation of retrieval: the model's ranking of a gallery beside a random ranking and the oracle's.
+"""Evaluation of retrieval: the model's ranking of a gallery, compared with a random ranking and the oracle's ranking.
 
 All labels have metrics of label distances. If labels are classes, Recall@K, MAP@R, R-precision, NMI and F1 come
 first. Neighbours are exact, ties are expectations (`contml.evaluation.metrics`).
@@ -23,7 +23,7 @@ from contml.distances.nearest import Nearest
 from contml.distances.ranks import ranked_vectors
 from contml.evaluation.class_retrieval import ClassRetrieval, relevant_items
 from contml.evaluation.clustering import cluster_scores
-from contml.evaluation.graded import GradedMetrics, NearestItems
+from contml.evaluation.graded import GradedMetrics
 from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import Ties, check_metrics, discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, as_ks, as_row_numbers, at_each_k
@@ -75,26 +75,27 @@ def evaluate(
         embeddings: `[N, d]`, one for each row of the label space. Embeddings and row numbers may be tensors, arrays or
             lists.
         labels: the label space.
-        queries: rows of the queries, `[Q]`; None, with gallery None: each row searches all other rows.
+        queries: rows of the queries, `[Q]`. If queries and gallery are None, each row searches all other rows.
         gallery: rows that are ranked, `[G]`.
-        missing: rows without an embedding (images that could not be read): neither queries nor ranked.
-        exclude_singletons: where labels are classes, exclude queries with no item of their class in the gallery;
-            otherwise they are misses.
-        recall_at: the K of Recall@K, where labels are classes. K may be large: beyond the 100th place, items are
-            counted, not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
-        clusters: where labels are classes, cluster queries and gallery for NMI and F1: k-means with as many clusters as
-            they have classes.
-        groups: the group of each row `[N]`, a number or a name, such as the house of a photograph: queries of one group
+        missing: rows without an embedding, whose images could not be read. They are neither queries nor ranked.
+        exclude_singletons: exclude queries with no item of their class in the gallery, if labels are classes. By
+            default they are misses.
+        recall_at: the K of Recall@K, if labels are classes. K may be large: beyond the 100th place, items are counted,
+            not ranked. Default 1, 2, 4, 8, 10, 20, 50, 100.
+        clusters: compute NMI and F1, if labels are classes. K-means clusters queries and gallery, with one cluster per
+            class.
+        groups: the group of each row `[N]`, a number or a name, such as the house of a photograph. Queries of one group
             are not independent, which widens intervals.
-        exclude_group: exclude a query's own group from its gallery, if there are groups. False where labels are
+        exclude_group: exclude a query's own group from its gallery, if there are groups. Give False if labels are
             classes, which are groups in any case.
-        places: K of the main metric is a tenth of this number, at most 10, so that galleries of several sizes have one
-            K. Default the number of items that every query can find, at most 100.
-        as_queries: `[N, d]`, what the rows search with, where that is not their embedding. Default `embeddings`.
-        metrics: metrics of your own by name. Each is a function of two tensors `[q, C]` that returns one number per
-            query `[q]`: the distances of some queries to the C items that they can find, nearest first, and the label
-            distances of the same pairs. It is called for some queries at a time, for the model, for a random ranking
-            and for the oracle.
+        places: a tenth of this number, at most 10, is the K of the main metric. Galleries of several sizes then have
+            one K. Default: the number of items that every query can find, at most 100.
+        as_queries: `[N, d]`, the vectors with which the rows search, if not with their embeddings. Default
+            `embeddings`.
+        metrics: user-defined metrics by name. Each is a function of two tensors `[q, C]` that returns one number per
+            query `[q]`. The first tensor holds the distances of some queries to the C items that they can find, nearest
+            first. The second holds the label distances of the same pairs. The function is called for some queries at a
+            time, for the model, for a random ranking and for the oracle.
 
     Raises:
         InputError: the numbers of embeddings and labels differ, an embedding is not finite, a row does not exist or
@@ -112,11 +113,7 @@ def evaluate(
         raise InputError(given[0], "given for graded labels", "is for classes", "omit it, or give ClassLabels")
     recall_ks = sorted(set(as_ks("recall_at", RECALL_AT if recall_at is None else recall_at)))
     classes = None if labels.class_ids is None else torch.unique(labels.class_ids.cpu(), return_inverse=True)[1]
-    group_ids = None if groups is None else as_group_ids("groups", groups)
-    if group_ids is not None and len(group_ids) != len(labels):
-        raise InputError("groups", f"{len(group_ids)} groups for {len(labels)} labels", hint="give one per label")
-    if group_ids is not None and exclude_group and classes is not None:
-        raise InputError("exclude_group", "True, where labels are classes", "must be False")
+    group_ids = None if groups is None else _group_ids(groups, labels, exclude_group)
     q, g = _asked(queries, gallery, absent, classes if exclude_singletons else None)
     excluded = None if group_ids is None or not exclude_group else (group_ids[q], group_ids[g])
     is_self_search = all(torch.equal(rows, torch.arange(len(x))) for rows in (q, g))
@@ -132,9 +129,9 @@ def evaluate(
         raise InputError("groups", "a query's own group is its whole gallery", hint="give it a larger gallery")
     pairs, main_k = _sample_pairs(data), headline_k(min(places or k, k))
     if classes is None:
-        graded = GradedMetrics(data, labels, q, g, k, main_k)
-        rankings = _rank_graded(data, labels, q, g, graded, pairs)
-        fields, query_scores = _graded_fields(rankings, graded), {}
+        graded = GradedMetrics(data, labels, q, g)
+        rankings = _rank_graded(data, labels, q, g, k, graded, pairs)
+        fields, query_scores = _graded_fields(rankings, graded), graded.query_scores()
     else:
         largest = min(max(k, recall_ks[-1]), data.available)
         ranked = ClassRetrieval(data, classes[q], classes[g], k, largest)
@@ -144,7 +141,7 @@ def evaluate(
         query_scores = {name: model for name, (model, _, _) in ranked.query_scores().items()}
         if clusters:
             members = torch.unique(torch.cat((q, g)))
-            fields["scores"] |= cluster_scores(x[members].to(data.device), classes[members])
+            fields["scores"] |= cluster_scores(x[members], classes[members])
     items = items_of_queries(*(None if each is None else each[q] for each in (classes, group_ids)))
     ideal = (gains(rankings.oracle_label_distances[:, :main_k]) * discounts(main_k)).sum(1)
     query_scores[f"ndcg@{main_k}"] = (rankings.expected_gain[:, :main_k] * discounts(main_k)).sum(1) / ideal
@@ -170,16 +167,27 @@ def evaluate(
     return Retrieval(evaluation, ranking)
 
 
+def _group_ids(groups: Numbers, labels: LabelSpace, exclude_group: bool) -> Tensor:
+    """Return the group of each row `[N]`. Refuse groups whose number differs from the number of labels."""
+    ids = as_group_ids("groups", groups)
+    if len(ids) != len(labels):
+        raise InputError("groups", f"{len(ids)} groups for {len(labels)} labels", hint="give one per label")
+    if exclude_group and labels.class_ids is not None:
+        raise InputError("exclude_group", "True, where labels are classes", "must be False")
+    return ids
+
+
 def _asked(
     queries: Numbers | None, gallery: Numbers | None, absent: Tensor, classes: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The rows of the queries and of the gallery, without missing ones.
+    """Return the rows of the queries and of the gallery, without missing rows.
 
     Args:
-        queries: rows of the queries; None: all.
-        gallery: rows that are ranked; None: all.
+        queries: rows of the queries. Default: all rows.
+        gallery: rows that are ranked. Default: all rows.
         absent: which rows of the label space have no embedding, bool `[N]`.
-        classes: the class of each row `[N]`, to exclude queries with no item of their class; None: none is excluded.
+        classes: the class of each row `[N]`, to exclude queries with no item of their class. Default: no query is
+            excluded.
     """
     count = len(absent)
     all_rows = torch.arange(count)
@@ -193,7 +201,7 @@ def _asked(
 
 
 def _own_values(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, metrics: OwnMetrics) -> dict[str, Tensor]:
-    """The values of metrics of one's own `[3, Q]`, float64: of the model, of a random ranking, and of the oracle.
+    """Compute the values of user-defined metrics `[3, Q]`, float64: of the model, a random ranking, and the oracle.
 
     The random ranking has the distances of the model and one random order per query, from a fixed seed. The oracle's
     distances are the label distances. Items at equal distance are in a random order.
@@ -201,8 +209,8 @@ def _own_values(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, me
     Args:
         data: queries and gallery.
         labels: the label space.
-        q: the rows of all queries in it.
-        g: the rows of the gallery in it.
+        q: the rows of all queries in the label space.
+        g: the rows of the gallery in the label space.
         metrics: the functions by name.
     """
     check_metrics(metrics)
@@ -240,7 +248,7 @@ def _ranking(
     k: int,
     items: Tensor | None,
 ) -> Ranking:
-    """The rankings as rows of a split, and the metrics of each query.
+    """Return the rankings as rows of a split, and the metrics of each query.
 
     Args:
         rankings: the rankings.
@@ -250,7 +258,7 @@ def _ranking(
         embeddings: of all rows.
         query_scores: metrics of each query.
         k: the K of the main metric of graded labels.
-        items: what queries share `[Q, m]`.
+        items: the items that queries share `[Q, m]`.
     """
     at_k = _mean_over_places(rankings, k)
     values, at_random, by_oracle = at_k
@@ -279,7 +287,7 @@ def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tenso
 
 
 def _positions(gallery: Tensor, count: int, name: str = "gallery") -> Tensor:
-    """The position of each of `count` rows in the gallery, or -1."""
+    """Return the position of each of `count` rows in the gallery, or -1."""
     position, indices = torch.full((count,), -1), torch.arange(len(gallery))
     position[gallery] = indices
     repeated = gallery[position[gallery] != indices]
@@ -310,27 +318,29 @@ class _Rankings(NamedTuple):
 
 
 def _graded_fields(rankings: _Rankings, graded: GradedMetrics) -> dict[str, Any]:
-    """The fields of an `Evaluation` of graded labels."""
-    curves, queries = _graded_curves(rankings), len(rankings.positions)
+    """Return the fields of an `Evaluation` of graded labels."""
+    curves = _graded_curves(rankings)
     curve = curves["label_distance"]
     area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
     return {
-        "curves": curves | graded.curves(queries),
+        "curves": curves,
         "scores": {"label_distance_area": area, **graded.scores()},
         "sorted_queries": graded.sorted_queries,
-        "recall_within": graded.recall_within(queries),
     }
 
 
 def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
-    """The label distance@k of each query `[Q]`, float64: of the model, of a random ranking, of the oracle."""
+    """Compute the label distance@k of each query `[Q]`, float64: of the model, of a random ranking, of the oracle."""
     at_random = found.random_distance[:, None].expand(-1, k)
     by_place = found.expected_distance, at_random, found.oracle_label_distances
     return [x[:, :k].double().mean(1) for x in by_place]
 
 
 def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
-    """No label distance needs to be looked up: within a class it is 0 and the gain 1, between classes 1 and 1/2."""
+    """Return the rankings for classes, without computing label distances.
+
+    Within a class the label distance is 0 and the gain 1. Between classes they are 1 and 1/2.
+    """
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
     random = ranked.irrelevant / (ranked.relevant + ranked.irrelevant).double()
     return _Rankings(
@@ -347,13 +357,12 @@ def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
 
 
 def _rank_graded(
-    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, graded: GradedMetrics, pairs: _Pairs
+    data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, k: int, graded: GradedMetrics, pairs: _Pairs
 ) -> _Rankings:
-    """The rankings of the queries."""
-    k = graded.k
+    """Rank the gallery for all queries, with graded labels."""
     places = min(k + 1, len(g))
     nearest = data.nearest(places)
-    # Results are written in place: small ones kept between the blocks would fragment the memory of these.
+    # Results are written in place: small tensors kept between the blocks would fragment memory.
     types = (torch.float32, torch.float64, torch.float64, torch.int64, torch.float32, torch.float64, torch.float64)
     by_query = [torch.empty(len(q), *([k] if n < 5 else []), dtype=dtype) for n, dtype in enumerate(types)]
     pair_rows, pair_items = pairs
@@ -374,7 +383,7 @@ def _rank_graded(
                     beyond[:, rows] = torch.stack([values.double().sum(1) for values in sums])
                 ties = Ties(neighbours.values, beyond[0])
                 retrieved = d.gather(1, neighbours.positions)
-                graded.add(part, d, NearestItems(*neighbours, retrieved, rows, further), baselines)
+                graded.add(part, d)
                 expected = [
                     ties.expected(retrieved, beyond[1])[:, :k],
                     ties.expected(gains(retrieved), beyond[2])[:, :k],
@@ -389,7 +398,7 @@ def _rank_graded(
 
 
 def _graded_curves(found: _Rankings) -> dict[str, Curve]:
-    """Mean label distance and nDCG at K = 1 ... k."""
+    """Compute mean label distance and nDCG at K = 1 ... k."""
     k, ideal = found.positions.shape[1], gains(found.oracle_label_distances)
     random_ndcg = found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)
     model, oracle = (mean_label_distance_at(x) for x in (found.expected_distance, found.oracle_label_distances))
@@ -400,9 +409,8 @@ def _graded_curves(found: _Rankings) -> dict[str, Curve]:
 
 
 def _sample_pairs(data: QueryGallery) -> _Pairs:
-    """Query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
-    queries = len(data.query_group)
-    total = queries * data.items
+    """Return query-gallery pairs, in order of the query: all, or a uniform sample that is always the same."""
+    total = len(data.query_group) * data.items
     if total <= _PAIRS:
         flat = torch.arange(total)
     else:
@@ -410,8 +418,7 @@ def _sample_pairs(data: QueryGallery) -> _Pairs:
         flat = torch.unique_consecutive(drawn)
     query, item = flat // data.items, flat % data.items
     valid = data.query_group[query] != data.gallery_group[item]
-    query = query[valid]
-    return _Pairs(query, item[valid])
+    return _Pairs(query[valid], item[valid])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -419,12 +426,12 @@ def _sample_pairs(data: QueryGallery) -> _Pairs:
 
 
 def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, *, k: Ks, per_query: bool = False) -> Any:
-    """Mean label distance@K of ranked lists, lower is better.
+    """Compute the mean label distance@K of ranked lists, lower is better.
 
     Args:
-        distances: of each query to the items of its list `[Q, C]`: they, or any increasing function of them, rank it.
+        distances: of each query to the items of its list `[Q, C]`. Only their order is used.
         label_distances: of the same pairs `[Q, C]`, at least 0.
-        k: one K from 1 to C, or several: then the result is a dict.
+        k: one K from 1 to C, or several K. With several, the result is a dict.
         per_query: return the value of each query, a tensor `[Q]` in float64, in place of the mean.
 
     Raises:
@@ -434,15 +441,16 @@ def mean_label_distance_at_k(distances: Numbers, label_distances: Numbers, *, k:
 
 
 def ndcg_at_k(distances: Numbers, label_distances: Numbers, *, k: Ks, per_query: bool = False) -> Any:
-    """nDCG@K of ranked lists, with gains 1 / (1 + label distance); arguments as of `mean_label_distance_at_k`.
+    """Compute nDCG@K of ranked lists, with gains 1 / (1 + label distance).
 
-    torchmetrics' `retrieval_normalized_dcg` of scores `-distances` and these gains is the same number, ties included.
+    The arguments are as in `mean_label_distance_at_k`. The result equals torchmetrics' `retrieval_normalized_dcg` with
+    scores `-distances` and these gains, ties included.
     """
     return _at_k(distances, label_distances, k, per_query, 1)
 
 
 def _at_k(distances: Numbers, label_distances: Numbers, k: Ks, per_query: bool, metric: int) -> Any:
-    """A metric of `_of_lists`."""
+    """Compute a metric of `_of_lists`: 0 is the mean label distance, 1 is nDCG."""
     distances, label_distances = as_numbers("distances", distances), as_numbers("label_distances", label_distances)
     shape = list(distances.shape)
     if distances.ndim != 2 or distances.shape != label_distances.shape or not len(distances):
@@ -458,28 +466,22 @@ def _at_k(distances: Numbers, label_distances: Numbers, k: Ks, per_query: bool, 
 
 
 def _of_lists(distances: Tensor, label_distances: Tensor, k: Sequence[int]) -> Tensor:
-    """Mean label distance@K and nDCG@K of each list, `[q, K, 2]`."""
-    from contml.evaluation._graded_loops import order_by_distance  # here: it imports numba
-
-    numbers = [x.cpu() for x in (distances, label_distances)]
-    floats = [x if x.dtype in (torch.float32, torch.float64) else x.double() for x in numbers]
-    near, labels = (np.ascontiguousarray(x.numpy()) for x in floats)
-    sorted_distances, sorted_labels = np.sort(near, axis=1), np.sort(labels, axis=1)
-    for name, values in (("distances", sorted_distances), ("label_distances", sorted_labels)):
+    """Compute mean label distance@K and nDCG@K of each list, `[q, K, 2]`."""
+    near, labels = (x.cpu().double().numpy() for x in (distances, label_distances))
+    order = np.argsort(near, axis=1)
+    near, ordered, best = np.take_along_axis(near, order, 1), np.take_along_axis(labels, order, 1), np.sort(labels)
+    for name, values in (("distances", near), ("label_distances", best)):
         if not np.isfinite(values[:, [0, -1]]).all():  # NaN comes last
             raise InputError(name, "some are not finite", hint="look for NaN in them")
-    if sorted_labels[:, 0].min() < 0:
-        raise InputError("label_distances", f"{sorted_labels[:, 0].min()}", "must be at least 0")
-    places = min(max(k) + 1, near.shape[1])
-    ordered, beyond = np.empty((len(near), places)), np.empty((3, len(near)))
-    order_by_distance(near, labels, sorted_distances, ordered, beyond)
-    distance, beyond_last = torch.from_numpy(ordered), torch.from_numpy(beyond)
-    gain, ideal = gains(distance), gains(torch.from_numpy(sorted_labels[:, :places]))
-    tied = torch.from_numpy((sorted_distances[:, 1:places] == sorted_distances[:, : places - 1]).any(1)).nonzero()[:, 0]
+    if best[:, 0].min() < 0:
+        raise InputError("label_distances", f"{best[:, 0].min()}", "must be at least 0")
+    distance, ideal = torch.from_numpy(ordered), gains(torch.from_numpy(best[:, : max(k)]))
+    gain = gains(distance)
+    tied = torch.from_numpy((near[:, 1:] == near[:, :-1]).any(1)).nonzero()[:, 0]
     if len(tied):
-        ties = Ties(torch.from_numpy(sorted_distances[:, :places])[tied], beyond_last[0, tied])
-        distance[tied] = ties.expected(distance[tied], beyond_last[1, tied])
-        gain[tied] = ties.expected(gain[tied], beyond_last[2, tied])
+        nothing = torch.zeros(len(tied), dtype=torch.float64)
+        ties = Ties(torch.from_numpy(near)[tied], nothing)
+        distance[tied], gain[tied] = ties.expected(distance[tied], nothing), ties.expected(gain[tied], nothing)
     means = [distance[:, :each].mean(1) for each in k]
     ndcg = [(gain[:, :each] @ discounts(each)) / (ideal[:, :each] @ discounts(each)) for each in k]
     return torch.stack((torch.stack(means, 1), torch.stack(ndcg, 1)), 2)

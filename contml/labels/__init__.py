@@ -13,7 +13,7 @@ from contml.labels.judged import JudgedItems, PairLabels, RankingLabels, Triplet
 from contml.labels.matrices import MatrixLabels
 from contml.labels.neighbours import nearest
 from contml.labels.poses import PoseLabels
-from contml.labels.scales import DateLabels, GeoLabels, OrdinalLabels
+from contml.labels.scales import CircularLabels, DateLabels, GeoLabels, OrdinalLabels
 from contml.labels.segmentation import SegmentationLabels
 from contml.labels.sets import MultiHotLabels, SequenceLabels, TagLabels
 from contml.labels.teachers import TeacherLabels
@@ -36,6 +36,7 @@ LABELS = {
     "multi_hot": MultiHotLabels,
     "ordinal": OrdinalLabels,
     "geo": GeoLabels,
+    "circular": CircularLabels,
     "sequences": SequenceLabels,
     "weighted": WeightedLabels,
     "matrix": MatrixLabels,
@@ -47,9 +48,9 @@ LABELS = {
 BINARY_LABELS = {"threshold": ThresholdLabels, "nearest": NearestLabels}
 
 __all__ = [
-    "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "ClassLabels", "DateLabels", "FunctionLabels",
-    "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels", "NumberLabels",
-    "OrdinalLabels", "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels", "SequenceLabels", "TagLabels",
-    "TeacherLabels", "ThresholdLabels", "TripletLabels", "VectorLabels", "WeightedLabels", "idf_weights",
-    "load_word_vectors", "nearest",
+    "BINARY_LABELS", "LABELS", "CaptionLabels", "CaptionVectorLabels", "CircularLabels", "ClassLabels", "DateLabels",
+    "FunctionLabels", "GeoLabels", "JudgedItems", "LabelSpace", "MatrixLabels", "MultiHotLabels", "NearestLabels",
+    "NumberLabels", "OrdinalLabels", "PairLabels", "PoseLabels", "RankingLabels", "SegmentationLabels",
+    "SequenceLabels", "TagLabels", "TeacherLabels", "ThresholdLabels", "TripletLabels", "VectorLabels",
+    "WeightedLabels", "idf_weights", "load_word_vectors", "nearest",
 ]  # fmt: skip

@@ -27,15 +27,16 @@ _NOT_HASHED = (
     *("rows", "_root", "_tokens", "_texts", "_identity", "_form"),
 )
 
-#: The identity of each root that was asked for one.
+#: The identities of the roots, as far as they were computed.
 _IDENTITIES: WeakKeyDictionary[LabelSpace, int] = WeakKeyDictionary()
 
 
 class JudgedPairs(NamedTuple):
-    """Pairs of items that were judged, each once: rows `[P, 2]`, the lower one first, in order.
+    """Pairs of items that were judged, each once.
 
-    distances `[P]`: the mean of the judgments of a pair, float64; counts `[P]`: their number; spreads `[P]`: their
-    standard deviation, NaN for a single one.
+    rows `[P, 2]` are the items of each pair, the lower row first, in order. distances `[P]` are the means of the
+    judgments of a pair, float64. counts `[P]` are the numbers of judgments. spreads `[P]` are their standard
+    deviations, NaN for a single judgment.
     """
 
     rows: Tensor
@@ -47,9 +48,9 @@ class JudgedPairs(NamedTuple):
 class LabelSpace(LabelWords):
     """Packed labels of some items, one row per item, and the label distances between any two of them.
 
-    `labels[rows]` is a batch or a subset of the items, and a label space too, which can be indexed again; `rows` are
-    row numbers in the *root*, the space that was built from the labels of a data set. A subclass packs its
-    labels in the constructor and implements one method, `distances`.
+    `labels[rows]` is a batch or a subset of the items. It is a label space too, which can be indexed again. `rows` are
+    row numbers in the *root*, the space that was built from the labels of a data set. A subclass packs its labels in
+    the constructor and implements one method, `distances`.
 
     Args:
         packed: the labels by name, one row per item: tensors `[N, ...]`, or label spaces. They become attributes
@@ -59,7 +60,7 @@ class LabelSpace(LabelWords):
         kind: "graded": distances are numbers >= 0; "binary": only 0 and 1; "classes": 0 and 1 from `class_ids`.
         largest: the largest possible label distance.
         class_ids: the class of each item `[N]`, if labels are classes.
-        mirrored: whether mirroring the image of one item leaves its label distances as they are: False of poses and
+        mirrored: True if mirroring the image of one item does not change its label distances. False for poses and
             label maps, which would be mirrored too.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
@@ -95,9 +96,9 @@ class LabelSpace(LabelWords):
 
     @abstractmethod
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Exact label distances `[X, Y]` between the items of x and y: the one method that a subclass implements.
+        """Compute exact label distances `[X, Y]` between the items of x and y. A subclass implements only this method.
 
-        x and y are parts of one space; if both have the same items, y is x. The result may have any float dtype. Return
+        x and y are parts of one space. If both have the same items, y is x. The result may have any float dtype. Return
         plain distances, not their squares: a loss takes the power that its formula needs.
         """
 
@@ -107,8 +108,7 @@ class LabelSpace(LabelWords):
     @property
     def device(self) -> torch.device:
         """The device of the packed labels."""
-        device: torch.device = self.__dict__[self._packed_names[0]].device
-        return device
+        return self.__dict__[self._packed_names[0]].device
 
     @property
     def _packed_names(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class LabelSpace(LabelWords):
         return self._packed
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device.
+        """Return the same labels on another device.
 
         Move a label space before indexing it. `labels[rows].to(device)` moves only the batch: its `root` keeps its
         device, since it may be large and is shared with other batches.
@@ -129,27 +129,33 @@ class LabelSpace(LabelWords):
         return moved
 
     def __getitem__(self, rows: Rows) -> Self:
-        """These items as a label space: a batch, or a subset. `rows` of the result are row numbers in the root."""
+        """Return these items as a label space: a batch, or a subset.
+
+        `rows` of the result are row numbers in the root.
+        """
         return self._part(as_rows(rows, len(self), self.device))
 
     @property
     def is_partial(self) -> bool:
-        """Whether some pairs of items may have no label distance; `known` says which have one."""
+        """True if some pairs of items may have no label distance; `known` finds the pairs that have one."""
         return False
 
     @property
     def judged_pairs(self) -> JudgedPairs | None:
-        """The pairs that have a label distance, where labels are a list of them; else None."""
+        """The pairs that have a label distance, if labels are a list of pairs; else None."""
         return None
 
     @property
     def vectors(self) -> Tensor | None:
-        """The labels as vectors `[N, D]` whose mean is a label too, in float64; None where labels have no mean."""
+        """The labels as vectors `[N, D]` whose mean is a label too, in float64; None if labels have no mean."""
         return None
 
     @property
     def terms(self) -> Sequence[tuple[LabelSpace, Tensor | None]]:
-        """The spaces of a sum, each with which items have a label in it `[N]` (None: all); else this space alone."""
+        """The spaces of a sum, each with a mask `[N]` of the items that have a label in it (None: all).
+
+        For a space that is not a sum, the space itself.
+        """
         return [(self, None)]
 
     @property
@@ -158,7 +164,7 @@ class LabelSpace(LabelWords):
         return self if self._root is None else self._root
 
     def as_root(self) -> Self:
-        """The same items as a new root: `rows` start at 0. The labels of a split are a root."""
+        """Return the same items as a new root: `rows` start at 0. The labels of a split are a root."""
         root = copy.copy(self)
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         if self.rows is not None:
@@ -170,9 +176,10 @@ class LabelSpace(LabelWords):
     def pairwise(
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
     ) -> Tensor:
-        """Label distances `[R, C]` of rows to columns (default all), in float32, in blocks of at most `memory` bytes.
+        """Compute label distances `[R, C]` of rows to columns (default all), in float32.
 
-        Rows and columns may also be given as labels: `self`, or a part of the same root.
+        They are computed in blocks of at most `memory` bytes. Rows and columns may also be given as labels: `self`, or
+        a part of the same root.
 
         Raises:
             InputError: a row does not exist, a label space has another root, or a label distance is negative or not a
@@ -195,9 +202,10 @@ class LabelSpace(LabelWords):
         return out
 
     def known(self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None) -> Tensor | None:
-        """Which rows and columns have a label distance, bool `[R, C]`; None: all, as in most label spaces.
+        """Return True for rows and columns that have a label distance, bool `[R, C]`.
 
-        `pairwise` is 0 where it is False. The arguments are as in `pairwise`.
+        Return None if all pairs have one, as in most label spaces. `pairwise` is 0 for pairs without a label distance.
+        The arguments are as in `pairwise`.
 
         Raises:
             InputError: a row does not exist, or a label space has another root.
@@ -212,16 +220,16 @@ class LabelSpace(LabelWords):
         """The label distance that `filled` gives pairs without one.
 
         Raises:
-            InputError: too few pairs have one.
+            InputError: too few pairs have a label distance.
         """
         got = "most pairs of items have no label distance"
         raise InputError(type(self).__name__, got, "must be labels that compare all items")
 
     def filled(self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None) -> Tensor:
-        """As `pairwise`, but `usual_distance` for pairs without a label distance: for rankings of all items.
+        """Compute `pairwise`, with `usual_distance` for pairs without a label distance: for rankings of all items.
 
         Raises:
-            InputError: as of `pairwise`, or too few pairs have a label distance, as of judged pairs.
+            InputError: as in `pairwise`, or too few pairs have a label distance, as with judged pairs.
         """
         known = self.known(rows, cols)
         if known is None:
@@ -230,11 +238,14 @@ class LabelSpace(LabelWords):
         return self.pairwise(rows, cols).masked_fill_(~known, usual)
 
     def _known(self, x: Self, y: Self) -> Tensor:
-        """Which items of x and y have a label distance, bool `[X, Y]`; what a space that `is_partial` implements."""
+        """Return True for items of x and y that have a label distance, bool `[X, Y]`.
+
+        A space that `is_partial` implements it.
+        """
         raise NotImplementedError(f"{type(self).__name__} is partial, and has no _known(self, x, y)")
 
     def _block(self, x: Self, y: Self) -> Tensor:
-        """Label distances `[X, Y]` in float32, of the right shape."""
+        """Compute label distances `[X, Y]` in float32, and check their shape."""
         block, shape = self.distances(x, y).float(), [len(x), len(y)]
         if list(block.shape) != shape:
             allowed = f"must be {shape}, a row for each item of x and a column for each of y"
@@ -250,10 +261,10 @@ class LabelSpace(LabelWords):
         memory: int = MEMORY,
         progress: Callable[[int], None] | None = None,
     ) -> Neighbours:
-        """The exact k nearest items of each row by label distance; an item is not its own neighbour.
+        """Find the exact k nearest items of each row by label distance. An item is not its own neighbour.
 
-        The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row. Where some pairs
-        have no label distance, an item may have fewer neighbours: the other places have row -1 and distance infinity.
+        The N x N matrix is never in memory. Ties of the float32 label distances go to the lower row. If some pairs have
+        no label distance, an item may have fewer neighbours. The other places then have row -1 and distance infinity.
         `contml.labels.nearest` can keep the result in a folder.
 
         Args:
@@ -279,10 +290,10 @@ class LabelSpace(LabelWords):
         return r, c
 
     def fingerprint(self) -> str:
-        """A hash of the labels and of all options of the distance, the same on every device: the key of caches.
+        """Return a hash of the labels and of all options of the distance, the same on every device: the key of caches.
 
-        It covers every attribute except `unit`, `measure`, `title`, `part_names`, `rows` and the texts of
-        `with_texts`. A subclass whose distance depends on more than its attributes overrides it.
+        The hash covers every attribute except `unit`, `measure`, `title`, `part_names`, `rows` and the texts of
+        `with_texts`. A subclass whose distance depends on more than its attributes overrides this method.
 
         Raises:
             InputError: an attribute is of a type that cannot be hashed by content.
@@ -293,9 +304,9 @@ class LabelSpace(LabelWords):
 
     @property
     def identity(self) -> int:
-        """A number of the fingerprint of the root, by which memories and checkpoints recognize its labels.
+        """A number from the fingerprint of the root, by which memories and checkpoints recognize its labels.
 
-        It is computed once. Labels without a fingerprint are recognized by their type and number.
+        The number is computed once. Labels without a fingerprint are recognized by their type and number.
         """
         if (root := self.root) not in _IDENTITIES:
             try:
@@ -306,7 +317,10 @@ class LabelSpace(LabelWords):
         return _IDENTITIES[root]
 
     def digests(self) -> list[str]:
-        """A short hash of the label of each item, independent of the other items: a run recognizes its data by it."""
+        """Return a short hash of the label of each item, independent of the other items.
+
+        A run recognizes its data by these hashes.
+        """
         contents: Iterable[bytes]
         if identity := self.root._identity:
             mine = identity if self.rows is None else taken(identity, self.rows.cpu().numpy())
@@ -316,7 +330,10 @@ class LabelSpace(LabelWords):
         return [hashlib.blake2b(each, digest_size=6).hexdigest() for each in contents]
 
     def _item_contents(self) -> Iterable[bytes]:
-        """The label of each item as bytes. A subclass whose packed numbers depend on other items overrides it."""
+        """Return the label of each item as bytes.
+
+        A subclass whose packed numbers depend on other items overrides this method.
+        """
         packed = [self.__dict__[name] for name in self._packed if name != "kept"]
         columns = [
             labels._item_contents()
@@ -331,11 +348,11 @@ class LabelSpace(LabelWords):
         return f"{type(self).__name__}({len(self):,}{suffix} items; {self._contents()})"
 
     def _contents(self) -> str:
-        """A few words about the labels, for `repr`."""
+        """Return a few words about the labels, for `repr`."""
         return f"unit: {self.unit}"
 
     def _side(self, rows: Rows | LabelSpace) -> Self:
-        """These items: rows of this space, or a part of its root, as it is."""
+        """Return these items: rows of this space, or a part of its root, which is returned unchanged."""
         if not isinstance(rows, LabelSpace):
             return self if rows is None else self[rows]
         if not isinstance(rows, type(self)) or rows.root is not self.root or rows.device != self.device:
@@ -351,15 +368,16 @@ class LabelSpace(LabelWords):
         return subset
 
     def _select(self, index: Tensor) -> Self:
-        """The packed labels of these rows `[R]`, which are valid."""
+        """Return the packed labels of these rows `[R]`, which are valid."""
         return self._map(lambda labels: labels[index])
 
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        """The result of `nearest`, for valid rows; a subclass with a faster method than blocks overrides it.
+        """Return the result of `nearest`, for valid rows.
 
-        rows `[R]`; among `[C]` ascending; a row is not its own neighbour.
+        A subclass with a faster method than blocks overrides this method. `rows` are `[R]`, `among` are `[C]`,
+        ascending. A row is not its own neighbour.
         """
         if (found := self._compared_by()) is None:
             return stream_nearest(self.pairwise, self.known, k, rows, among, memory, progress)
@@ -367,9 +385,9 @@ class LabelSpace(LabelWords):
         return neighbours_by_value(values, k, rows, among, order, memory, progress)
 
     def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
-        """Values `[N, D]` whose squared Euclidean distances give the label distances, and the function that gives them.
+        """Return values `[N, D]` and a function from their squared Euclidean distances to the label distances.
 
-        The function does not decrease. None: there are no such values.
+        The function does not decrease. Return None if there are no such values.
         """
         return None
 
@@ -380,10 +398,10 @@ class LabelSpace(LabelWords):
 
 
 def check_label_space(name: str, labels: object) -> None:
-    """Checks that labels are a label space: numbers alone could be classes or continuous labels.
+    """Check that labels are a label space: plain numbers could be classes or continuous labels.
 
     Raises:
-        InputError: they are something else.
+        InputError: the labels are something else.
     """
     if not isinstance(labels, LabelSpace):
         hint = "give ClassLabels(classes) or NumberLabels(numbers)"

@@ -18,7 +18,7 @@ from contml.labels.neighbours import search_neighbours
 
 
 class _BinaryLabels(LabelSpace):
-    """A label space of 0 / 1 that says of an item what the label space that it binarizes says."""
+    """A label space of 0 / 1 whose texts, parts and colours come from the label space that it binarizes."""
 
     kind: LabelKind = "binary"
 
@@ -29,32 +29,32 @@ class _BinaryLabels(LabelSpace):
 
     @property
     def is_partial(self) -> bool:
-        """As of the graded labels."""
+        """True if the graded labels are partial."""
         return self._graded.is_partial
 
     @property
     def mirrored(self) -> bool:  # type: ignore[override]
-        """As of the graded labels."""
+        """True if mirroring one item does not change the graded label distances."""
         return self._graded.mirrored
 
     @property
     def usual_distance(self) -> float:
-        """1."""
+        """The label distance for pairs without one: 1."""
         return 1.0
 
     def _known(self, x: Self, y: Self) -> Tensor:
         return self._graded._known(x._graded, y._graded)
 
     def text(self, row: int) -> str:
-        """The text of the graded label."""
+        """Return the text of the graded label."""
         return super().text(row) or self._graded.text(row)
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The parts of the graded label distance."""
+        """Return the parts of the graded label distance."""
         return self._graded.parts(a, b)
 
     def colours(self) -> Colours | None:
-        """The colours of the graded labels."""
+        """Return the colours of the graded labels."""
         return self._graded.colours()
 
 
@@ -77,7 +77,7 @@ class ThresholdLabels(_BinaryLabels):
         self.unit = f"{threshold:g} or more ({space.unit})"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """0 or 1, `[X, Y]`."""
+        """Return 0 for positives and 1 for negatives, `[X, Y]`."""
         return checked(self.space._block(x.space, y.space)) >= self.threshold
 
     @property
@@ -92,8 +92,8 @@ class NearestLabels(_BinaryLabels):
     """A label space binarized to 0 / 1: the positives of an item are its k nearest items.
 
     The label distances are **not symmetric**: i may be among the k nearest of j, but j not among i's nearest. Row a
-    marks the positives of a. A subset keeps the neighbours of the whole space. Where some pairs have no label distance,
-    they have none here either, and an item has at most k positives.
+    marks the positives of a. A subset keeps the neighbours of the whole space. A pair without a graded label distance
+    has no label distance here either. An item may then have fewer than k positives.
 
     Args:
         space: the label space.
@@ -112,18 +112,18 @@ class NearestLabels(_BinaryLabels):
         super().__init__(positions=torch.arange(len(space), device=space.device))
         self.k, self._space = k, space
         neighbours = search_neighbours(space, k, cache, quiet)  # [N,k]
-        # Of the whole space; where there are fewer than k, the item itself, which is at distance 0 anyway.
+        # Neighbours in the whole space. Empty places hold the item itself, which is at distance 0 anyway.
         self.neighbours = torch.where(neighbours >= 0, neighbours, self.positions[:, None])
         self.unit = f"not among the {k} nearest"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """0 or 1, `[X, Y]`."""
+        """Return 0 for positives and 1 for negatives, `[X, Y]`."""
         positive = torch.zeros(len(x), len(self.neighbours), dtype=torch.bool, device=self.device)
         positive.scatter_(1, torch.cat((self.neighbours[x.positions], x.positions[:, None]), 1), True)
         return ~positive[:, y.positions]
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device."""
+        """Return the same labels on another device."""
         moved = super().to(device)
         moved.neighbours, moved._space = self.neighbours.to(device), self._space.to(device)
         return moved
@@ -133,7 +133,7 @@ class NearestLabels(_BinaryLabels):
         return self._space[self.positions]
 
     def fingerprint(self) -> str:
-        """A hash of the neighbours, the same on every device: the key of caches."""
+        """Return a hash of the neighbours, the same on every device: the key of caches."""
         return fingerprint(type(self), self.neighbours, self.positions)
 
     def _contents(self) -> str:

@@ -1,12 +1,16 @@
 """The label space of caption sets that are compared as vectors: tf-idf, means of word vectors, a sentence encoder.
 
-V(c, c') = 1 - v . v'            v: the unit vector of a caption
-mean:    D(i, j) = 1 - m . m'    m: the mean of the unit vectors of an image's captions, scaled to length 1
-minima:  D(i, j) = sum_{c in i} min_{c' in j} V(c, c') + sum_{c' in j} min_{c in i} V(c, c')
+The label distances are
 
-tfidf:        v ~ (count_w idf_w)_w, one entry per word        Salton and Buckley, 1988
-mean_vector:  v ~ sum_w count_w weight_w x_w                   x_w: the vector of the word w
-a function:   v ~ encode(caption)
+    V(c, c') = 1 - v . v'            v: the unit vector of a caption
+    mean:    D(i, j) = 1 - m . m'    m: the mean of the unit vectors of an image's captions, scaled to length 1
+    minima:  D(i, j) = sum_{c in i} min_{c' in j} V(c, c') + sum_{c' in j} min_{c in i} V(c, c')
+
+of captions as vectors
+
+    tfidf:        v ~ (count_w idf_w)_w, one entry per word        Salton and Buckley, 1988
+    mean_vector:  v ~ sum_w count_w weight_w x_w                   x_w: the vector of the word w
+    a function:   v ~ encode(caption)
 """
 
 from __future__ import annotations
@@ -48,26 +52,27 @@ _CANCELS = 2.0**-20
 class CaptionVectorLabels(CaptionSets):
     """Images with captions, each caption a vector: two images are near if their captions point the same way.
 
-    The label distance of two captions is 1 - their cosine, in [0, 2]. That of two images compares the means of their
-    captions' unit vectors (`sets="mean"`), or sums the minima over captions as `CaptionLabels` does (`sets="minima"`).
-    In float64, symmetric, 0 for equal captions. Words are as in `CaptionLabels`; an encoder gets captions in
-    Unicode's form NFC.
+    The label distance of two captions is 1 minus their cosine, in [0, 2]. `sets="mean"` compares two images by the
+    means of their captions' unit vectors. `sets="minima"` sums the minima over captions, as `CaptionLabels` does.
+    Distances are in float64, symmetric, and 0 for equal captions. Words are as in `CaptionLabels`. An encoder gets
+    captions in Unicode's form NFC.
 
-    A caption without a vector is dropped (`dropped` counts them): one without words, without words that have a vector,
-    or whose vector is 0; for an encoder, a blank one. An image without captions is refused or, with `empty="drop"`,
-    dropped. `kept` are the rows of the input that are in the space. Computed on the CPU.
+    A caption without a vector is dropped (`dropped` counts them): a caption without words, without words that have a
+    vector, or with a vector of 0. For an encoder, a blank caption is dropped. An image without captions is refused or,
+    with `empty="drop"`, dropped. `kept` are the rows of the input that are in the space. Distances are computed on the
+    CPU.
 
     Args:
         captions: the captions of each image.
         encoder: "tfidf": one entry per word, its count times its weight; "mean_vector": the sum of its words' vectors
             times their weights; or a function that returns vectors `[N, d]` of a list of N captions, such as the
-            `encode` of a sentence-transformers model. It is called once, with each different caption once.
+            `encode` of a sentence-transformers model. The function is called once, with each different caption once.
         vectors: the word vectors of "mean_vector", as in `CaptionLabels`.
         normalize: scale word vectors to unit length first.
-        weights: the word weights of "tfidf" and "mean_vector": "idf", their `idf_weights` in these captions; "count",
-            1; or a mapping from words to weights above 0, where a word without one weighs 1. Give the weights of the
-            training set to its test set: `weights=idf_weights(train, test)`.
-        sets: how the captions of two images are compared: "mean" or "minima".
+        weights: the word weights of "tfidf" and "mean_vector". "idf" takes their `idf_weights` in these captions.
+            "count" gives every word the weight 1. Or a mapping from words to weights above 0, where a word without a
+            weight weighs 1. Give the weights of the training set to its test set: `weights=idf_weights(train, test)`.
+        sets: the comparison of the captions of two images: "mean" or "minima".
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
         dim: dimension of trained word vectors.
         seed: seed of their training.
@@ -142,14 +147,14 @@ class CaptionVectorLabels(CaptionSets):
         self.unit = "1 - cosine" if sets == "mean" else "1 - cosine, summed over captions"
 
     def arguments(self) -> dict[str, Any]:
-        """The captions of each image, and the options that make their vectors again."""
+        """Return the captions of each image, and the options that make their vectors again."""
         if not self._form:
             raise InputError("captions", "vectors of a function", "must be vectors of words, to be made again")
         captions = [list(self._captions[row]) for row in self.kept.tolist()]
         return {"captions": captions, "sets": self.sets, **self._form}
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Label distances `[X, Y]` in float64."""
+        """Compute label distances `[X, Y]` in float64."""
         out = np.empty((len(x), len(y)))
         for i in split_sets(np.diff(x._edges), _TILE):
             for j in split_sets(np.diff(y._edges), _TILE):
@@ -166,7 +171,7 @@ class CaptionVectorLabels(CaptionSets):
         return torch.from_numpy(out).to(self.device)
 
     def fingerprint(self) -> str:
-        """A hash of the vectors of the captions, the same on every device: the key of caches."""
+        """Return a hash of the vectors of the captions, the same on every device: the key of caches."""
         rows = self._rows
         arrays = [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices, rows.indptr, list(rows.shape)]
         return fingerprint(type(self), arrays, self._edges, self.sets)
@@ -201,7 +206,10 @@ def _of_words(
     dim: int,
     seed: int,
 ) -> tuple[WordVectors | None, _Rows]:
-    """The word vectors as they are used, None for "tfidf"; and the vectors of all captions from their words."""
+    """Return the word vectors, after scaling and weights, and the vectors of all captions from their words.
+
+    The word vectors are None for "tfidf".
+    """
     from scipy.sparse import csr_array  # here: importing a loss must stay quick
 
     counts = [Counter(caption) for image in caption_tokens(texts) for caption in image]
@@ -224,7 +232,7 @@ def _of_words(
 
 
 def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
-    """The vectors of all captions by a function, which sees each different one once; 0 for blank captions."""
+    """Compute the vectors of all captions by a function, which gets each different one once. Blank captions have 0."""
     unique = [caption for caption in dict.fromkeys(captions) if caption.strip()]
     if not callable(encoder):
         raise InputError("encoder", repr(encoder), "must be tfidf, mean_vector, or a function of a list of captions")
@@ -247,7 +255,7 @@ def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
 
 
 def _unit(rows: _Rows) -> tuple[_Rows, Ints]:
-    """Rows scaled to length 1, and the numbers of the rows that are not 0; rows of 0 stay as they are."""
+    """Scale rows to length 1, and return the numbers of the rows that are not 0. Rows of 0 do not change."""
     if isinstance(rows, np.ndarray):
         rows = normalize(torch.from_numpy(rows)).numpy()
         return rows, np.flatnonzero(rows.any(axis=1))
@@ -256,7 +264,7 @@ def _unit(rows: _Rows) -> tuple[_Rows, Ints]:
 
 
 def _sums(rows: _Rows, edges: Ints) -> _Rows:
-    """The sums of the rows of each set."""
+    """Sum the rows of each set."""
     from scipy.sparse import csr_array
 
     members = csr_array((np.ones(edges[-1]), np.arange(edges[-1]), edges), shape=(len(edges) - 1, edges[-1]))
@@ -264,7 +272,7 @@ def _sums(rows: _Rows, edges: Ints) -> _Rows:
 
 
 def _cosine_distances(x: _Rows, y: _Rows) -> Floats:
-    """1 - cosine `[N, M]` in float64 of unit vectors x `[N, d]` and y `[M, d]`, at least 0."""
+    """Compute 1 - cosine `[N, M]` in float64 of unit vectors x `[N, d]` and y `[M, d]`, at least 0."""
     product = x @ y.T
     d: Floats = 1 - (product if isinstance(product, np.ndarray) else product.toarray())
     i, j = np.nonzero(d < _CANCELS)

@@ -1,8 +1,9 @@
 """The words of captions: one rule for all label spaces and tasks.
 
 A word is a run of letters, digits and combining marks (Unicode categories L, N, M) that begins with a letter or digit.
-An apostrophe between two letters or digits belongs to it: isn't, l'été. So do a quotation mark between two Hebrew
-letters (צה"ל) and the dot of the Catalan l·l. Hyphens, other punctuation, symbols and emoji separate words.
+An apostrophe between two letters or digits belongs to the word: isn't, l'été. A quotation mark between two Hebrew
+letters (צה"ל) and the dot of the Catalan l·l also belong to it. Hyphens, other punctuation, symbols and emoji separate
+words.
 
 Equal words have equal spellings:
 
@@ -13,7 +14,7 @@ Equal words have equal spellings:
   apostrophes  ’ ‘ ‛ ʼ ʻ ´ inside a word are '
   marks        <start>, [CLS] and others of tokenizers are omitted; &amp; is &
 
-Of ASCII, these are lower case and runs of a-z, 0-9 and inner apostrophes.
+In ASCII text, words are lower-case runs of a-z, 0-9 and inner apostrophes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MARK = r"(?:start|end|pad|unk|mask|[be]os|sos|cls|sep|(?:start|end)_?of_?(?:tex
 _MARKERS = re.compile(rf"<\|?{_MARK}\|?>|</?s>|<br ?/?>|\[{_MARK}\]")
 _ENTITIES = re.compile(r"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z]{2,20}[0-9]{0,2});")
 _ASCII_WORD = re.compile(r"[a-z0-9]++(?:'[a-z0-9]++)*+")
-#: Captions without spaces are refused from this share of all captions; below it, they count as unknown words.
+#: Captions without spaces are refused from this share of all captions. Below this share, they count as unknown words.
 _UNSPACED_SHARE = 0.01
 
 
@@ -53,7 +54,7 @@ class _Script(NamedTuple):
 
     names: str
     letters: str  # a class of regex
-    #: Words that are separated by spaces have fewer letters on average, sentences more.
+    #: Words that are separated by spaces have fewer letters on average. Sentences without spaces have more.
     mean_letters: float
 
 
@@ -64,7 +65,7 @@ _UNSPACED = (
 
 
 def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """The words of a caption, in the spelling by which words are compared, without stop words.
+    """Return the words of a caption, in the spelling by which words are compared, without stop words.
 
     Raises:
         InputError: the caption is a sentence in a script without spaces between words.
@@ -75,7 +76,7 @@ def tokens(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
 
 
 def caption_tokens(captions: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
-    """The words of the captions of one image after another, without stop words.
+    """Return the words of the captions of one image after another, without stop words.
 
     Raises:
         InputError: more than 1 % of the captions are sentences in a script without spaces between words.
@@ -85,7 +86,7 @@ def caption_tokens(captions: Sequence[Sequence[str]]) -> Iterator[list[list[str]
 
 
 def split_words(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """As `tokens`, but a sentence without spaces is one word."""
+    """Return the words of a caption as `tokens` does, but take a sentence without spaces as one word."""
     caption = caption.lower()
     if "&" in caption:
         caption = _ENTITIES.sub(lambda match: unescape(match[0]), caption)
@@ -96,13 +97,13 @@ def split_words(caption: str, stop_words: frozenset[str] = STOP_WORDS) -> list[s
 
 
 def spelling(text: str) -> str:
-    """The spelling of a text by which words are compared, except for its case."""
+    """Return the spelling of a text by which words are compared, except for its case."""
     if text.isascii():
         return text
     patterns = _patterns()
     text = patterns.form.sub(lambda match: normalize("NFKC", match[0]), text)
     text = normalize("NFC", patterns.invisible.sub("", text)).replace("i\u0307", "i")  # the lower case of İ
-    return patterns.gershayim.sub('"', patterns.apostrophe.sub("'", text))  # type: ignore[no-any-return]
+    return patterns.gershayim.sub('"', patterns.apostrophe.sub("'", text))
 
 
 def refuse_unspaced(captions: Sequence[Sequence[str]]) -> None:
@@ -152,7 +153,7 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    """What ASCII captions do not need, compiled on first use."""
+    """Compile the patterns that ASCII captions do not need, on first use."""
     import regex
 
     def compiled(expression: str) -> Any:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -25,29 +25,26 @@ from contml.distances._compiled import Ints
 from contml.distances.nearest import Neighbours
 from contml.labels.caption_words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.labels.items import ItemLabels
-from contml.labels.word_vectors import (
-    WordVectors,
-    load_word_vectors as load_word_vectors,
-    vector_matrix,
-    vector_source,
-)
+from contml.labels.word_vectors import WordVectors, load_word_vectors as load_word_vectors, vector_matrix, vector_source
 from contml.transport import set_distances
 from contml.transport.bags import WordCosts, check_weights, most_words, pack, take, whole_weights
-from contml.transport.caption_distances import Match, word_movers_distance, word_movers_plan
+from contml.transport.caption_distances import word_movers_distance, word_movers_plan
 
 T = TypeVar("T")
 
 _KNOWN = "use words of the training captions"
+#: Pairs of captions that are shown as parts of a label distance.
+_SHOWN = 3
 #: Token files have a space before punctuation; a full stop could be alone on a line.
 _SPACED = re.compile(r" (?=[.,;:!?]|'s\b)")
 
 
 def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str]] = ()) -> dict[str, float]:
-    """Inverse document frequencies of the words of captions, where a document is all captions of an image.
+    """Compute inverse document frequencies of the words of captions, where a document is all captions of an image.
 
         idf(w) = ln((1 + N) / (1 + n_w)) + 1        N images, n_w of them with w in a caption
 
-    This is scikit-learn's smooth form: at least 1, for a word that all images have.
+    This is scikit-learn's smooth form. Its least value is 1, for a word that all images have.
 
     Args:
         captions: the captions of each image.
@@ -60,10 +57,10 @@ def idf_weights(captions: Sequence[Sequence[str]], others: Sequence[Sequence[str
 
 
 def word_weights(weights: object, captions: Sequence[Sequence[str]]) -> Mapping[str, float] | None:
-    """The weight of each word of captions, as the option `weights` of a label space says; None for "count".
+    """Return the weight of each word of captions, from the option `weights` of a label space. Return None for "count".
 
     Raises:
-        InputError: `weights` is none of count, idf and a mapping to finite numbers above 0.
+        InputError: `weights` is not "count", "idf" or a mapping to finite numbers above 0.
     """
     if isinstance(weights, Mapping):
         check_weights(weights)
@@ -88,22 +85,22 @@ class CaptionSets(ItemLabels):
         return captions.kept(np.fromiter(map(bool, map(str.strip, captions.texts)), bool, len(captions.texts)))
 
     def plain(self, row: int) -> Any:
-        """The captions of an image."""
+        """Return the captions of an image."""
         return [text for text in self._captions[int(self.kept[row])] if text.strip()]
 
     def parse(self, text: str) -> list[str]:
-        """One caption."""
+        """Return one caption, as a list."""
         return [text]
 
     def _item(self, label: Any) -> Self:
-        """The captions of an image."""
+        """Return a space of one image with these captions."""
         texts = [*label]
         if all(not set(split_words(text)) & self._known_words for text in texts if isinstance(text, str)):
             raise InputError(self.title, f"no known word in {' '.join(map(str, texts))!r:.80}", hint=_KNOWN)
         return super()._item(texts)
 
     def unknown_words(self, text: str) -> list[str]:
-        """The words of a caption that no caption of an item has."""
+        """Return the words of a caption that no caption of an item has."""
         return [word for word in dict.fromkeys(split_words(text)) if word not in self._known_words]
 
     @property
@@ -113,35 +110,26 @@ class CaptionSets(ItemLabels):
         return {word for text in captions.texts for word in split_words(text)}
 
     def text(self, row: int) -> str:
-        """The captions of an image, one per line."""
+        """Return the captions of an image, one per line."""
         captions = self._captions[int(self.kept[row])]
         return super().text(row) or "\n".join(
             _SPACED.sub("", " ".join(text.split())) for text in captions if text.strip()
         )
 
 
-class NearestCaptions(NamedTuple):
-    """A caption of one image, the nearest caption of another, their Word Mover's Distance, and what moves."""
-
-    first: str
-    second: str
-    distance: float
-    plan: list[Match]
-
-
 class CaptionLabels(CaptionSets):
     """Images with captions: two images are near if every caption of one has a near caption of the other.
 
     The label distance is D(i, j) = sum over the captions of i of the least Word Mover's Distance to a caption of j,
-    plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4): exact, symmetric, 0 for equal captions,
-    in float32. Captions are compared as bags of words, in lower case; a word is a run of letters, digits, combining
-    marks and inner apostrophes, in Unicode's form NFC (`contml.labels.caption_words` has the rule). English stop words
-    are omitted, and so are words without a vector (`unknown` counts each of them). A caption without words is dropped
-    (`dropped` counts them). An image without captions is refused or, with `empty="drop"`,
+    plus the same with i and j exchanged (Kim et al., CVPR 2019, section 5.4). It is exact, symmetric, 0 for equal
+    captions, and in float32. Captions are compared as bags of words, in lower case. A word is a run of letters, digits,
+    combining marks and inner apostrophes, in Unicode's form NFC (`contml.labels.caption_words` has the rule). English
+    stop words are omitted. Words without a vector are omitted too, and `unknown` counts them. A caption without words
+    is dropped, and `dropped` counts such captions. An image without captions is refused or, with `empty="drop"`,
     dropped. `kept` are the rows of the input that are in the space.
 
-    A Triton kernel computes distances on a CUDA device; on the CPU they use torch's number of threads. Nearest
-    rows are always found on the CPU, even for labels on a GPU.
+    A Triton kernel computes distances on a CUDA device. On the CPU they use torch's number of threads. Nearest rows are
+    always found on the CPU, even for labels on a GPU.
 
     Args:
         captions: the captions of each image.
@@ -152,10 +140,11 @@ class CaptionLabels(CaptionSets):
         empty: what to do with an image without captions: "refuse" it, or "drop" it.
         dim: dimension of trained vectors.
         seed: seed of the training of vectors, which is reproducible.
-        weights: the mass of a word in its caption, before the mass of a caption is scaled to 1: "count", how often it
-            occurs; "idf", this times its `idf_weights` in these captions; or a mapping from words to weights above 0,
-            where a word without one weighs 1. Weights are rounded to 1/1024 of the largest, so the transport is exact.
-            Give the weights of the training set to its test set: `weights=idf_weights(train, test)`.
+        weights: the mass of a word in its caption, before the mass of a caption is scaled to 1. "count" is the number
+            of times that the word occurs. "idf" is this number times its `idf_weights` in these captions. Or a mapping
+            from words to weights above 0, where a word without a weight weighs 1. Weights are rounded to 1/1024 of the
+            largest, so the transport is exact. Give the weights of the training set to its test set:
+            `weights=idf_weights(train, test)`.
 
     Raises:
         InputError: an image has no captions left, the word vectors cannot be read or are not finite, or a weight is not
@@ -212,26 +201,16 @@ class CaptionLabels(CaptionSets):
         self._captions = captions
 
     def arguments(self) -> dict[str, Any]:
-        """The captions of each image, sorted; the vectors of their words as they are compared; the weights of words."""
+        """Return the sorted captions of each image, the vectors of their words, and the weights of words."""
         captions = [sorted(self._captions[row]) for row in self.kept.tolist()]
         return {"captions": captions, "vectors": WordVectors(self.words, self._costs.vectors), **self._form}
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Label distances `[X, Y]`; half the work where x is y."""
+        """Compute label distances `[X, Y]`. If x is y, half the work is enough."""
         return set_distances(x._bags, x._bags if y is x else y._bags, self._costs, device=self.device)
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The nearest captions of both images, their distance, and the words that move, with their share."""
-        parts = []
-        for n, pair in enumerate(self.nearest_captions(a, b), start=1):
-            moves = sorted((m for m in pair.plan if m.distance > 0), key=lambda m: -m.share * m.distance)
-            words = ", ".join(f"{m.source} to {m.target} ({percent(m.share)})" for m in moves)
-            distance = number(pair.distance) + (f": {words}" if words else "")
-            parts.append(Part(f"captions {n}", _line(pair.first), _line(pair.second), distance))
-        return parts
-
-    def nearest_captions(self, a: int, b: int, most: int = 3) -> list[NearestCaptions]:
-        """The pairs of a caption of image a and one of b with the least distance; a caption is in at most one pair."""
+        """Return the nearest captions of both images, each in one pair, their distance, and the words that move."""
         vectors = dict(zip(self.words, self._costs.vectors, strict=True))
         weights = None if self._weights is None else dict(zip(self.words, self._weights.tolist(), strict=True))
         x, y = (
@@ -241,22 +220,28 @@ class CaptionLabels(CaptionSets):
         x_words, y_words = ([words for _, words in side] for side in (x, y))
         distances = word_movers_distance(x_words, y_words, vectors, weights=weights)
         used: set[tuple[str, int]] = set()
-        pairs: list[NearestCaptions] = []
+        parts: list[Part] = []
         for position in distances.flatten().argsort(stable=True).tolist():
             i, j = divmod(position, len(y))
-            if len(pairs) < most and used.isdisjoint({("x", i), ("y", j)}):
+            if len(parts) < _SHOWN and used.isdisjoint({("x", i), ("y", j)}):
                 used |= {("x", i), ("y", j)}
                 plan = word_movers_plan(x_words[i], y_words[j], vectors, weights)
-                pairs.append(NearestCaptions(x[i][0], y[j][0], float(distances[i, j]), plan))
-        return pairs
+                moves = sorted((m for m in plan if m.distance > 0), key=lambda m: -m.share * m.distance)
+                moved = ", ".join(f"{m.source} to {m.target} ({percent(m.share)})" for m in moves)
+                distance = number(float(distances[i, j])) + (f": {moved}" if moved else "")
+                parts.append(Part(f"captions {len(parts) + 1}", _line(x[i][0]), _line(y[j][0]), distance))
+        return parts
 
     def fingerprint(self) -> str:
-        """A hash of the words of the captions and of their vectors, the same on every device: the key of caches."""
+        """Return a hash of the words of the captions and of their vectors: the key of caches.
+
+        The hash is the same on every device.
+        """
         return fingerprint(type(self), list(self._bags), self._costs.vectors)
 
     def _item_contents(self) -> Iterable[bytes]:
         bags = self._bags
-        if self._weights is not None:  # the hash of an item is that of its words, whatever they weigh
+        if self._weights is not None:  # the hash of an item depends on its words, not on their weights
             bags = bags._replace(counts=bags.counts // self._weights[bags.words])
         entries = (f"{self.words[w]} {n}" for w, n in zip(bags.words, bags.counts, strict=True))
         captions = map(";".join, _split(entries, np.diff(bags.starts)))
@@ -270,7 +255,7 @@ class CaptionLabels(CaptionSets):
     def _nearest(
         self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
     ) -> Neighbours:
-        # On the CPU, where bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
+        # On the CPU, bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
         row_ids, among_ids = rows.cpu().numpy(), among.cpu().numpy()
@@ -297,7 +282,10 @@ def _line(text: str) -> str:
 
 
 def _numbered_words(captions: TextLists) -> tuple[Collection[str], Ints, Ints]:
-    """The different words in the order of the captions, the number of each word, and how many words a caption has."""
+    """Return the different words in the order of the captions, the number of each word, and the length of each caption.
+
+    The length of a caption is its number of words.
+    """
     number_of: dict[str, int] = {}
     numbers, lengths = array("q"), array("q")
     for image in caption_tokens(captions):
@@ -308,16 +296,16 @@ def _numbered_words(captions: TextLists) -> tuple[Collection[str], Ints, Ints]:
 
 
 def _split(values: Iterable[T], lengths: Ints) -> Iterator[list[T]]:
-    """Lists of values that follow each other; lengths `[N]`."""
+    """Yield lists of values that follow each other. Their lengths are `[N]`."""
     rest = iter(values)
     return ([*islice(rest, length)] for length in map(int, lengths))
 
 
 def checked_captions(captions: object) -> TextLists:
-    """The captions of each image.
+    """Return the captions of each image, after a check of their type.
 
     Raises:
-        InputError: they are something else than lists of strings.
+        InputError: the captions are not lists of strings.
     """
     if isinstance(captions, TextLists):
         return captions

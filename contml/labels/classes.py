@@ -29,12 +29,12 @@ class ClassLabels(ItemLabels):
     """Class labels: label distance 0 within a class, 1 between classes.
 
     Args:
-        labels: the class of each item. Integers from 0 on need not be consecutive, and are the `class_ids` as they are.
-            Strings and other values get ids in the order of the sorted names; strings are compared in Unicode's form
-            NFC. Names of a part of the items get other ids: give all items, and index the result.
+        labels: the class of each item. Integers from 0 on need not be consecutive, and become the `class_ids`
+            unchanged. Strings and other values get ids in the order of the sorted names; strings are compared in
+            Unicode's form NFC. The names of only some items would get other ids: give all items, and index the result.
 
     Attributes:
-        names: the sorted names; `class_ids` are positions in this list. Empty if classes are integers.
+        names: the sorted names; `class_ids` are positions in this list. The list is empty if classes are integers.
     """
 
     kind: LabelKind = "classes"
@@ -63,13 +63,13 @@ class ClassLabels(ItemLabels):
         super().__init__(class_ids=class_ids if numbers is None else class_ids[torch.from_numpy(numbers)])
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """0 or 1, `[X, Y]`."""
+        """Return 0 within a class and 1 between classes, `[X, Y]`."""
         return (x.class_ids[:, None] != y.class_ids).float()
 
     def pairwise(
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
     ) -> Tensor:
-        """0 or 1, `[R, C]` in float32."""
+        """Return 0 within a class and 1 between classes, `[R, C]` in float32."""
         if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
             return super().pairwise(rows, cols, memory=memory)
         if type(self).distances is not ClassLabels.distances:
@@ -79,13 +79,13 @@ class ClassLabels(ItemLabels):
         return (r[:, None] != c).float()
 
     def arguments(self) -> dict[str, Any]:
-        """The class of each item: an integer or a text."""
-        # As a file holds them: integers or texts.
+        """Return the class of each item: an integer or a text."""
+        # Files hold integers or texts.
         names = [name if isinstance(name, str) or type(name) is int else str(name) for name in self.names]
         return {"labels": [names[class_id] if names else class_id for class_id in self.class_ids.tolist()]}
 
     def parse(self, text: str) -> Any:
-        """The class of a text: a class of an item, or its name of `with_texts`."""
+        """Return the class with this text: a class of an item, or its name in `with_texts`."""
         classes = self.arguments()["labels"]
         known = {str(each): each for each in classes} | {self.text(row): each for row, each in enumerate(classes)}
         wanted = normalize("NFC", text.strip())
@@ -95,7 +95,7 @@ class ClassLabels(ItemLabels):
         return known[wanted]
 
     def text(self, row: int) -> str:
-        """The class of an item."""
+        """Return the class of an item, as text."""
         class_id = int(self.class_ids[row])
         return super().text(row) or str(self.names[class_id] if self.names else class_id)
 
@@ -103,13 +103,13 @@ class ClassLabels(ItemLabels):
         return "same" if self.class_ids[a] == self.class_ids[b] else "different"
 
     def colours(self) -> Colours:
-        """The class of each item."""
+        """Return the class of each item, as colours."""
         unique_ids, positions = torch.unique(self.class_ids.cpu(), return_inverse=True)
         row_of = {position: row for row, position in enumerate(positions.tolist())}
         return Colours(positions, self.title, [self.text(row_of[position]) for position in range(len(unique_ids))])
 
     def as_root(self) -> Self:
-        """The same items as a new root: names are numbered anew, without classes that have no item."""
+        """Return the same items as a new root: names are numbered anew, without classes that have no item."""
         root = super().as_root()
         if not self.names:
             return root
@@ -132,20 +132,20 @@ def _listed(names: Collection[str], most: int = 8) -> str:
 
 
 def _is_integer(labels: Tensor | np.ndarray[Any, Any]) -> bool:
-    """Whether these are integers, not booleans."""
+    """Return True for integers, which booleans are not."""
     if isinstance(labels, Tensor):
         return not labels.is_floating_point() and not labels.is_complex() and labels.dtype != torch.bool
     return labels.dtype.kind in "iu"
 
 
 def _as_ids(ids: Tensor) -> Tensor:
-    """Class ids `[N]` in int64, since torch cannot compare or sort uint16, uint32 and uint64 with other integers.
+    """Return class ids `[N]` in int64: torch cannot compare or sort uint16, uint32 and uint64 with other integers.
 
-    On a GPU, an id below 0 stops the process as an index out of bounds does there ("device-side assert"): an
+    On a GPU, an id below 0 stops the process, as an index out of bounds does there ("device-side assert"). An
     `InputError` would wait for the GPU in each step.
 
     Raises:
-        InputError: they have another shape, or an id is below 0, on the CPU.
+        InputError: the ids have another shape, or an id is below 0, on the CPU.
     """
     if ids.ndim != 1 or not len(ids):
         raise InputError("classes", f"{str(ids.dtype).removeprefix('torch.')} {list(ids.shape)}", f"{_CLASS}, [items]")
@@ -159,7 +159,7 @@ def _as_ids(ids: Tensor) -> Tensor:
 
 
 def _class(row: int, label: Any) -> Any:
-    """The class of an item: a string, an integer from 0 on, or another value that is no number."""
+    """Return the class of an item: a string, an integer from 0 on, or another value that is not a number."""
     if is_missing(label):
         raise InputError(f"class of item {row}", str(label), hint="give each item a class")
     if isinstance(label, float) and label.is_integer():

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from numbers import Real
-from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,24 +25,22 @@ _SAMPLE = 8
 _ROUNDING = 1e-5
 #: Label distances are float32.
 _LARGEST = float(np.finfo(np.float32).max)
-#: Bytes of a pair of items in the memory of pairs.
-_PAIR_BYTES = 12
 
 
 class FunctionLabels(ItemLabels):
     """Items of any kind, with a function that returns the label distance of two items.
 
-    The function is called in Python, once per pair: its values are kept in memory, up to 256 MB. These are all pairs of
-    6,600 items; of more items, a pair may be computed again. An item and itself have the distance 0, without a call.
-    A function that compares whole arrays at once is faster as a label space of your own, with one method `distances`.
+    The function is called in Python, once per pair. Its values are kept in memory, up to 256 MB, which hold all pairs
+    of 8,192 items. If there are more items, no value is kept. An item and itself have the distance 0, without a call. A
+    function that compares whole arrays at once is faster as a label space of your own, with one method `distances`.
 
     A space can be pickled if the function can: a function of a module, but no lambda. The kept values are not pickled.
 
     Args:
-        items: N items of any type, in a list or an array; of an array with several axes, items are its rows.
+        items: N items of any type, in a list or an array. The items of an array with several axes are its rows.
         function: `function(a, b)` returns a number >= 0, the same as `function(b, a)`, and 0 for equal items. Some
             items are checked.
-        unit: what a label distance of 1 means, in words.
+        unit: the meaning of a label distance of 1.
         name: a name of the function and its version. Only with a name can `nearest` cache its result on disk; give
             another name when the function changes.
 
@@ -76,29 +73,30 @@ class FunctionLabels(ItemLabels):
             pass  # some functions written in C have no signature
         super().__init__(positions=torch.arange(len(self._items)))
         self.function, self.unit, self.name = function, unit, name
-        self._pairs = _PairMemory(len(self._items) * (len(self._items) - 1) // 2)
+        self._kept = _KeptDistances(len(self._items))
         self._rounding = self._check()
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Values of the function `[X, Y]` in float32."""
+        """Return values of the function `[X, Y]` in float32."""
         rows, cols = (labels.positions.cpu().numpy() for labels in (x, y))
         low, high = np.minimum.outer(rows, cols), np.maximum.outer(rows, cols)
-        pairs = high * (high - 1) // 2 + low
-        block = self._pairs.get(pairs)
+        block = self._kept.values[low, high] if self._kept.is_used else np.full(low.shape, np.nan, np.float32)
         block[low == high] = 0
-        is_new = np.isnan(block)
-        if is_new.any():
-            new_pairs, first, inverse = np.unique(pairs[is_new], return_index=True, return_inverse=True)
-            block[is_new] = self._compute(new_pairs, low[is_new][first], high[is_new][first])[inverse]
+        found: dict[tuple[int, int], float] = {}
+        for place in zip(*np.nonzero(np.isnan(block)), strict=True):
+            pair = int(low[place]), int(high[place])
+            if pair not in found:
+                found[pair] = self._distance(*pair)
+            block[place] = found[pair]
         return torch.from_numpy(block).to(self.device)
 
     def arguments(self) -> dict[str, Any]:
-        """The items, the function and its name."""
+        """Return the items, the function and its name."""
         items = [self._items[position] for position in self.positions.tolist()]
         return {"items": items, "function": self.function, "unit": self.unit, "name": self.name}
 
     def fingerprint(self) -> str:
-        """A hash of the items and of the name of the function: the key of caches.
+        """Return a hash of the items and of the name of the function: the key of caches.
 
         Raises:
             InputError: the function has no name, or an item cannot be hashed by content.
@@ -115,21 +113,13 @@ class FunctionLabels(ItemLabels):
             hint = "give labels.with_texts(identity=...), texts that identify the labels of a run"
             raise InputError("items", error.got, "must be numbers, strings, arrays or lists of them", hint) from None
 
-    def _compute(self, pairs: np.ndarray[Any, Any], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]) -> Any:
-        """Values `[P]` of the function, which are kept, also where a later call fails."""
-        values = np.full(len(pairs), np.nan, dtype=np.float32)
-        try:
-            for n, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-                values[n] = self._distance(a, b)
-        finally:
-            self._pairs.put(pairs, values)
-        return values
-
     def _distance(self, a: int, b: int) -> float:
-        return _distance(self._value(a, b), a, b, self._rounding)
+        distance = _distance(self._value(a, b), a, b, self._rounding)
+        self._kept.keep(a, b, distance)
+        return distance
 
     def _value(self, a: int, b: int) -> float:
-        """The number that the function returns for two items."""
+        """Return the number that the function returns for two items."""
         try:
             value: Any = self.function(self._items[a], self._items[b])
         except Exception as error:
@@ -143,10 +133,12 @@ class FunctionLabels(ItemLabels):
         return float(value)
 
     def _check(self) -> float:
-        """Checks that some values are symmetric, and 0 from an item to itself; returns what counts as rounding.
+        """Check that some values are symmetric, and 0 from an item to itself.
+
+        Return the largest difference due to rounding.
 
         Raises:
-            InputError: they are not.
+            InputError: a value breaks one of these rules.
         """
         sample = np.unique(np.linspace(0, len(self) - 1, _SAMPLE).astype(np.int64)).tolist()
         pairs = [*pairwise(sample), *zip(sample[:-2], sample[2:], strict=True)]
@@ -163,13 +155,16 @@ class FunctionLabels(ItemLabels):
             if not abs(value) <= rounding:
                 hint = "similarities? return 1 - similarity"
                 raise InputError(f"label distance of item {a} to itself", f"{value:g}", "must be 0", hint)
-        low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        self._pairs.put(high * (high - 1) // 2 + low, np.array([values[pair] for pair in pairs], dtype=np.float32))
+        for a, b in pairs:
+            self._kept.keep(a, b, values[a, b])
         return rounding
 
 
 def _distance(value: float, a: int, b: int, rounding: float) -> float:
-    """The value of a function for items a and b, which must be a label distance; a negative one may be rounding."""
+    """Return the value of a function for items a and b, which must be a label distance.
+
+    A negative value may be rounding.
+    """
     if -rounding <= value < 0:
         return 0.0
     if not 0 <= value <= _LARGEST:
@@ -178,30 +173,17 @@ def _distance(value: float, a: int, b: int, rounding: float) -> float:
     return value
 
 
-class _PairMemory:
-    """Distances of pairs of items, in memory of a limited size: each pair has one place, which a later one may take.
+class _KeptDistances:
+    """Distances of pairs of items `[N, N]`, the lower item first, NaN where not yet known. Unused if too large."""
 
-    Args:
-        count: the number of all pairs.
-    """
+    def __init__(self, items: int) -> None:
+        self.items, self.is_used = items, 4 * items**2 <= MEMORY
+        self.values = np.full((items, items) if self.is_used else (0, 0), np.nan, dtype=np.float32)
 
-    def __init__(self, count: int) -> None:
-        self.count, self._lock = count, Lock()
-        places = max(1, min(count, MEMORY // _PAIR_BYTES))
-        self._pairs = np.zeros(places, dtype=np.int64)  # the pair at each place, plus 1; 0: none
-        self._values = np.zeros(places, dtype=np.float32)
+    def keep(self, a: int, b: int, distance: float) -> None:
+        """Keep the distance of two items."""
+        if self.is_used:
+            self.values[a, b] = distance
 
-    def get(self, pairs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The distances of pairs, NaN where they are not kept."""
-        places = pairs % len(self._pairs)
-        with self._lock:
-            return np.where(self._pairs[places] == pairs + 1, self._values[places], np.float32(np.nan))
-
-    def put(self, pairs: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
-        """Keeps the distances of pairs; NaN stands for none."""
-        places = pairs % len(self._pairs)
-        with self._lock:
-            self._pairs[places], self._values[places] = pairs + 1, values
-
-    def __reduce__(self) -> tuple[type[_PairMemory], tuple[int]]:
-        return _PairMemory, (self.count,)  # other processes start with none
+    def __reduce__(self) -> tuple[type[_KeptDistances], tuple[int]]:
+        return _KeptDistances, (self.items,)  # other processes start with none

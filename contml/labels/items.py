@@ -21,21 +21,25 @@ class ItemLabels(LabelSpace):
         item_arguments: the arguments of the constructor with an entry for each item, and their types; `arguments`
             returns them.
         option_arguments: its other arguments, and their types.
-        typed_as: how a label is typed: as "text"; by the name of a file of "json" or of a "picture"; "": not at all.
+        typed_as: the way in which a user enters a label: as "text"; by the name of a file of "json" or of a "picture";
+            "" if a user cannot enter it.
     """
 
     item_arguments: ClassVar[Mapping[str, Any]]
     option_arguments: ClassVar[Mapping[str, Any]] = {}
     typed_as: ClassVar[Literal["", "text", "json", "picture"]] = ""
-    _form: Mapping[str, Any] = {}  # options that are read for new items alone: label distances do not depend on them
+    _form: Mapping[str, Any] = {}  # options that only new items use: label distances do not depend on them
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the constructor that make these labels again: `type(labels)(**labels.arguments())`."""
+        """Return the arguments of the constructor that make these labels again.
+
+        `type(labels)(**labels.arguments())` is equal to `labels`.
+        """
         names = (*self.item_arguments, *self.option_arguments)
         return {name: self._form[name] if name in self._form else self.__dict__[name] for name in names}
 
     def joined(self, other: LabelSpace) -> Self:
-        """The items of this space, then the items of another one of the same kind, as a new root.
+        """Return the items of this space, then the items of another one of the same kind, as a new root.
 
         Raises:
             InputError: the other space has another kind or other options.
@@ -57,13 +61,13 @@ class ItemLabels(LabelSpace):
         return whole
 
     def item(self, label: Any) -> Self:
-        """A label that is none of these items, as a space of one item: `labels.joined(labels.item(label))`.
+        """Return a new label as a space of one item, for `labels.joined(labels.item(label))`.
 
         Args:
             label: as the constructor takes it for an item, in the unit of the data; or as text, which `parse` reads.
 
         Raises:
-            InputError: it is no such label.
+            InputError: the argument is not such a label.
         """
         try:
             return self._item(self.parse(label) if isinstance(label, str) else label)
@@ -71,45 +75,58 @@ class ItemLabels(LabelSpace):
             raise InputError(self.title, error.got, error.allowed, error.hint.partition(", or set ")[0]) from None
 
     def _item(self, label: Any) -> Self:
-        """The space of one label, as the constructor takes it; a subclass whose items are no list overrides it."""
+        """Return the space of one label, as the constructor takes it.
+
+        A subclass whose items are not a list overrides it.
+        """
         return self._made({next(iter(self.item_arguments)): [label], **self._options()})
 
     def _options(self) -> dict[str, Any]:
-        """The arguments of the constructor that are not of the items."""
+        """Return the arguments of the constructor that hold no items."""
         return {name: value for name, value in self.arguments().items() if name in self.option_arguments}
 
     def parse(self, text: str) -> Any:
-        """The label that a text says, as `item` takes it.
+        """Return the label that a text stands for, as `item` takes it.
 
         Raises:
-            InputError: it says no label of this kind, or labels of this kind cannot be typed.
+            InputError: the text is not a label of this kind, or labels of this kind cannot be typed.
         """
         raise InputError(self.title, f"{text!r:.60}", f"a label of {type(self).__name__} cannot be typed")
 
     def unknown_words(self, text: str) -> list[str]:  # noqa: ARG002
-        """The words of a typed label that no item has; none where labels are no words."""
+        """Return the words of a typed label that no item has. Return an empty list if labels are not words."""
         return []
 
     def of_vectors(self, vectors: Tensor) -> Self:  # noqa: ARG002
-        """Labels of this kind with these `vectors` `[M, D]`, as a new root of M items.
+        """Return labels of this kind with these `vectors` `[M, D]`, as a new root of M items.
 
         Raises:
             InputError: labels have no vectors.
         """
         raise InputError(type(self).__name__, "has no vectors", "must be labels that have a mean")
 
+    def interval(self, row: int, bound: float) -> tuple[Any, Any] | None:
+        """Return the ends of the labels at most `bound` from the label of an item, as `plain` returns them.
+
+        Return None if labels are not on a line.
+        """
+        if (vectors := self.vectors) is None or vectors.shape[1] != 1:
+            return None
+        low, high = (self.of_vectors(vectors[[row]] + end).plain(0) for end in (-bound, bound))
+        return low, high
+
     def _made(self, arguments: Mapping[str, Any]) -> Self:
-        """A space of these arguments with the words of this one."""
+        """Return a space made from these arguments, with the unit, title and part names of this one."""
         made = type(self)(**arguments)
         made.unit, made.measure, made.title, made.part_names = self.unit, self.measure, self.title, self.part_names
         return made
 
 
 def growing(labels: LabelSpace) -> ItemLabels:
-    """Return the labels, whose constructor takes their items again.
+    """Return the labels, if their constructor takes their items again.
 
     Raises:
-        InputError: they are other labels.
+        InputError: the labels are of another kind.
     """
     if not isinstance(labels, ItemLabels):
         got, hint = "its items cannot be saved, joined or typed", "a label space that can derives from ItemLabels"
@@ -118,14 +135,14 @@ def growing(labels: LabelSpace) -> ItemLabels:
 
 
 def _equal(x: Any, y: Any) -> bool:
-    """Whether two options are equal, which may be tensors."""
+    """Return True if two options are equal. Options may be tensors."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         return x.shape == y.shape and bool((x == y).all())
     return bool(x == y)
 
 
 def _concatenated(x: Any, y: Any) -> Any:
-    """The entries of the items of two spaces; None where neither has any."""
+    """Return the entries of the items of two spaces. Return None if neither space has entries."""
     if x is None or y is None:
         if x is not y:
             raise InputError("labels", "only one of two spaces has all arguments", "must be made alike")
@@ -134,10 +151,10 @@ def _concatenated(x: Any, y: Any) -> Any:
 
 
 def typed_numbers(title: str, text: str, count: int) -> list[float]:
-    """The numbers of a typed label: `count` finite numbers between commas or spaces, perhaps in brackets.
+    """Parse the numbers of a typed label: `count` finite numbers between commas or spaces, perhaps in brackets.
 
     Raises:
-        InputError: they are something else.
+        InputError: the text is something else.
     """
     words = text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
     try:
@@ -152,6 +169,6 @@ def typed_numbers(title: str, text: str, count: int) -> list[float]:
 
 
 def typed_words(text: str) -> list[str]:
-    """The words of a typed list: between semicolons, else between bars or commas."""
+    """Return the words of a typed list, which stand between semicolons, else between bars or commas."""
     separator = next((mark for mark in ";|," if mark in text), ";")
     return [word.strip() for word in text.split(separator) if word.strip()]

@@ -1,12 +1,12 @@
 """Judgments between items in place of labels: of pairs, of triplets, and of the items of a query.
 
-They are used where labels are (`Split.labels`, `labels[rows]`), but a label distance of two items is not known, or only
-of judged pairs:
+Judgments are used in place of labels (`Split.labels`, `labels[rows]`). But the label distance of two items is not
+known, or is known only for judged pairs:
 
-    PairLabels      how far two items are apart: some pairs have a label distance, the others are not known
-    TripletLabels   which of two items is nearer to a third, or which of three is the odd one out; no label distance of
-                    two items is known; the training step `TripletStep` trains on them
-    RankingLabels   how relevant items are to a query: label distances are known from a query to its items alone; the
+    PairLabels      the distance of two items: some pairs have a label distance, the others are not known
+    TripletLabels   the nearer of two items to a third, or the odd one out of three; no label distance of two items is
+                    known; the training step `TripletStep` trains on them
+    RankingLabels   the relevance of items to a query: label distances are known only from a query to its items; the
                     training step `RankingStep` trains on them
 """
 
@@ -41,13 +41,13 @@ _Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 class JudgedItems(LabelSpace):
     """Base of the judgments: items without labels, and judgments of several items each.
 
-    `labels[rows]` is a batch: it has the judgments of the root whose items are in the batch. `as_root()` of it, as in
-    `Split.subset`, keeps these judgments alone.
+    `labels[rows]` is a batch: it has the judgments of the root whose items are in the batch. `as_root()` of a batch, as
+    in `Split.subset`, keeps only these judgments.
 
     Attributes:
-        whole: whether a judgment counts only if all of its items are in a batch.
+        whole: True if a judgment counts only if all of its items are in a batch.
         members: the rows of the items of all judgments, one judgment after the other `[M]`.
-        offsets: where each judgment begins in `members`, and M `[J + 1]`.
+        offsets: the position in `members` at which each judgment begins, and M `[J + 1]`.
         left_out: number of judgments that a split left out, since their items are in two parts.
     """
 
@@ -84,40 +84,53 @@ class JudgedItems(LabelSpace):
         return np.repeat(np.arange(self.count), np.diff(self.offsets))
 
     def judged_together(self) -> JudgedTogether:
-        """The items of each judgment of the root; the anchor or the query is the first."""
+        """Return the items of each judgment of the root. The anchor or the query is the first."""
         rows, starts = torch.from_numpy(self.members), torch.from_numpy(self.offsets)
         return JudgedTogether(rows, starts, whole=self.whole)
 
     @abstractmethod
     def keep(self, judgments: _Mask) -> Self:
-        """The same items with some of the judgments, bool `[J]`, as a new root."""
+        """Return the same items with some of the judgments, bool `[J]`, as a new root."""
 
     @abstractmethod
     def keep_items(self, items: _Mask) -> Self:
-        """All items, with the judgments that remain where only some items, bool `[N]`, may be in one."""
+        """Return all items, with judgments only of the items where `items`, bool `[N]`, is True."""
 
     @abstractmethod
     def _renumbered(self, rows: _Integers, items: int) -> Self:
-        """The judgments with other row numbers `[N]` of the items, of which there are `items`."""
+        """Return the judgments with new row numbers. `rows` `[N]` are the new numbers of the items, below `items`."""
 
     @abstractmethod
     def facts(self) -> str:
-        """What the judgments are, in words, for `contml check`."""
+        """Return a description of the judgments, for `contml check`."""
 
     @abstractmethod
     def within(self) -> Sized:
-        """The judgments whose items are in this batch."""
+        """Return the judgments whose items are in this batch."""
+
+    def _places(self) -> _Integers:
+        """Return the first position in this batch of each item of the root `[N]`.
+
+        Return -1 for an item outside the batch.
+        """
+        rows = np.arange(len(self)) if self.rows is None else self.rows.cpu().numpy()
+        places = np.full(len(self.root), -1)
+        places[rows[::-1]] = np.arange(len(rows))[::-1]
+        return places
 
     def _left_out(self) -> str:
         return f"; {self.left_out:,} left out, whose items are in two parts of the split" if self.left_out else ""
 
     def judgment_names(self, names: Sequence[str]) -> list[str]:
-        """A name of each judgment `[J]`, which draws its part of a split: the names of its items."""
+        """Return a name of each judgment `[J]`: the names of its items.
+
+        A split assigns a judgment to the training, validation or test part by this name.
+        """
         flat = [names[row] for row in self.members.tolist()]
         return ["\t".join(flat[a:b]) for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
 
     def as_root(self) -> Self:
-        """These items, as a new root, with the judgments among them."""
+        """Return these items, as a new root, with the judgments among them."""
         rows = np.arange(len(self)) if self.rows is None else self.rows.cpu().numpy()
         if np.array_equal(rows, np.arange(len(self.root))):
             return super().as_root()
@@ -132,7 +145,7 @@ class JudgedItems(LabelSpace):
         return root
 
     def distances(self, x: Self, y: Self) -> Tensor:  # noqa: ARG002
-        """Refused: judgments say nothing of most pairs.
+        """Refuse label distances: most pairs have no judgment.
 
         Raises:
             InputError: always.
@@ -141,15 +154,15 @@ class JudgedItems(LabelSpace):
         raise InputError(type(self).__name__, "no label distances of items, only judgments", hint=hint)
 
     def fingerprint(self) -> str:
-        """A hash of the judgments and of the items."""
+        """Return a hash of the judgments and of the items."""
         return fingerprint(type(self), self.members, self.offsets, self.positions, *self._answers())
 
     @abstractmethod
     def _answers(self) -> tuple[Any, ...]:
-        """What the judgments say, for the fingerprint and the digests."""
+        """Return the answers of the judgments, for the fingerprint and the digests."""
 
     def _item_contents(self) -> list[bytes]:
-        """The judgments of each item as bytes, by the rows of the root."""
+        """Return the judgments of each item as bytes, by the rows of the root."""
         contents = [hashlib.blake2b() for _ in range(len(self.root))]
         answers = [np.asarray(part) for part in self._answers() if np.ndim(part)]
         per_judgment = [len(part) == self.count for part in answers]
@@ -165,95 +178,61 @@ class JudgedItems(LabelSpace):
         return f"{self.count:,} judgments"
 
 
-def position_in(rows: _Integers, wanted: _Integers) -> _Integers:
-    """The first position of each wanted row in `rows`, -1 where it is not there; same shape as `wanted`."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    place = np.searchsorted(ordered, wanted)
-    found = ordered[np.minimum(place, len(rows) - 1)] == wanted
-    return np.where(found, order[np.minimum(place, len(rows) - 1)], -1)
-
-
 def rows_of(name: str, values: Numbers, items: int, shape: str, columns: int) -> _Integers:
-    """Row numbers `[.., columns]` in int64.
+    """Convert row numbers to int64 `[.., columns]`.
 
     Raises:
-        InputError: another shape, or an item that does not exist.
+        InputError: the shape is another one, or an item does not exist.
     """
     rows = as_numbers(name, values, shape)
-    if rows.ndim != 2 or rows.shape[1] != columns or rows.is_floating_point() or not len(rows):
+    is_whole = not rows.is_floating_point() and rows.dtype != torch.bool
+    if rows.ndim != 2 or rows.shape[1] != columns or not is_whole or not len(rows):
         raise InputError(name, f"{rows.dtype} {list(rows.shape)}", f"must be {shape}, at least one")
     array: _Integers = rows.long().cpu().numpy()
-    wrong = np.flatnonzero(((array < 0) | (array >= items)).any(1))
-    if len(wrong):
-        raise InputError(f"{name}, row {wrong[0]}", str(array[wrong[0]].tolist()), f"must be items 0 to {items - 1}")
+    for n in np.flatnonzero(((array < 0) | (array >= items)).any(1)):
+        raise InputError(f"{name}, row {n}", str(array[n].tolist()), f"must be items 0 to {items - 1}")
     return array
 
 
 def refuse_repeated(name: str, rows: _Integers) -> None:
     """Refuse a judgment that has an item twice."""
     ordered = np.sort(rows, axis=1)
-    wrong = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(1))
-    if len(wrong):
-        raise InputError(f"{name}, row {wrong[0]}", str(rows[wrong[0]].tolist()), "must be different items")
+    for n in np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(1)):
+        raise InputError(f"{name}, row {n}", str(rows[n].tolist()), "must be different items")
 
 
-def unique_rows(rows: _Integers) -> tuple[_Integers, _Integers]:
-    """The different rows of a matrix `[A, m]`, in order, and the number of each row `[A]`.
+def judged_numbers(name: str, values: Numbers, rows: _Integers, hint: str = "") -> _Floats:
+    """Return the number of each judgment `[A]` in float64.
 
-    `numpy.unique` with an axis does the same, but takes several times as long.
+    Args:
+        name: the subject of errors.
+        values: the numbers.
+        rows: the items of each judgment `[A, m]`.
+        hint: the hint of the error if a number is below 0.
+
+    Raises:
+        InputError: the shape is another one, or a number is negative or not finite.
     """
-    order = np.lexsort(rows.T[::-1])
-    is_first = np.ones(len(rows), dtype=bool)
-    is_first[1:] = (rows[order[1:]] != rows[order[:-1]]).any(1)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[order] = is_first.cumsum() - 1
-    return rows[order[is_first]], numbers
-
-
-@dataclass(frozen=True)
-class _JudgmentGraph:
-    """The judgments of the root, and the label distances of each of its N items to the others, one item after another.
-
-    Attributes:
-        pairs: the items of each judgment `[J, 2]`, the lower one first.
-        judged: the distance of each judgment `[J]`, float64.
-        starts: where the entries of each item start `[N + 1]`.
-        partners: the other item of each entry, ascending for each item `[E]`; an item is its own partner too.
-        distances: the mean distance of their judgments `[E]`, float64; 0 to the item itself.
-    """
-
-    pairs: Tensor
-    judged: Tensor
-    starts: Tensor
-    partners: Tensor
-    distances: Tensor
-
-    def to(self, device: torch.device | str) -> _JudgmentGraph:
-        tensors = (self.pairs, self.judged, self.starts, self.partners, self.distances)
-        return _JudgmentGraph(*(tensor.to(device) for tensor in tensors))
-
-    def entries(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The known entries of the block of the items x `[X]` and y `[Y]`: rows, columns and distances `[K]` each."""
-        row, entry = _runs(self.starts[x], self.starts[x + 1])
-        ordered, order = y.sort(stable=True)  # an item may be in y twice
-        partner = self.partners[entry]
-        first, last = torch.searchsorted(ordered, partner), torch.searchsorted(ordered, partner, right=True)
-        number, position = _runs(first, last)
-        return row[number], order[position], self.distances[entry[number]]
+    numbers: _Floats = as_numbers(name, values, "numbers [judgments]").double().cpu().numpy()
+    if numbers.shape != (len(rows),):
+        raise InputError(name, str(list(numbers.shape)), f"must be [{len(rows)}], one for each judgment")
+    for n in np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0))):
+        allowed = "must be a finite number, at least 0"
+        raise InputError(f"{name}, row {n}", f"{numbers[n]:g}", allowed, hint if numbers[n] < 0 else "")
+    return numbers
 
 
 class PairLabels(JudgedItems, ItemLabels):
     """Judged pairs: a label distance for some pairs of items, such as ratings of how alike two pictures are.
 
-    `pairwise` is 0 where a pair was not judged, and `known(rows, cols)` says which pairs were. A loss leaves out the
-    pairs that were not judged; an anchor without a judged pair in the batch does not count. A pair may be judged
-    several times, in either order: its label distance is the mean. What is judged about an item says nothing about new
-    items, so labels of other items cannot be added.
+    `pairwise` is 0 for a pair that was not judged, and `known(rows, cols)` marks the judged pairs. A loss leaves out
+    the pairs that were not judged. An anchor without a judged pair in the batch does not count. A pair may be judged
+    several times, in either order: its label distance is the mean. Judgments do not extend to new items, so labels of
+    other items cannot be added.
 
     Args:
         pairs: the two items of each judgment `[J, 2]`, as numbers 0 to `items` - 1.
-        distances: the judged distance `[J]`, at least 0; of similarities, use `from_similarities`.
+        distances: the judged distance `[J]`, at least 0; for similarities, use `from_similarities`.
         items: the number of items; some may be in no pair.
         unit: the unit of the judgments, such as "points".
     """
@@ -268,11 +247,16 @@ class PairLabels(JudgedItems, ItemLabels):
     def __init__(self, pairs: Numbers, distances: Numbers, items: int, unit: str = "") -> None:
         check_whole(2, items=items)
         super().__init__(items)
-        self._set(*_checked(pairs, distances, items))
-        # What identifies an item, also in a part of the items: its judged distances, without the numbers of the others.
-        graph = self._graph
-        ends = zip(graph.starts[:-1].tolist(), graph.starts[1:].tolist(), strict=True)
-        self._identity = [str(sorted(graph.distances[start:end].tolist())) for start, end in ends]
+        rows = rows_of("pairs", pairs, items, "item numbers [judgments, 2]", 2)
+        refuse_repeated("pairs", rows)
+        judged = judged_numbers("distances", distances, rows, "of similarities, use PairLabels.from_similarities")
+        self._set(torch.from_numpy(rows).sort(dim=1).values, torch.from_numpy(judged))
+        # An item is identified by its judged distances, also in a part of the items. Row numbers of others may change.
+        judged_of: list[list[float]] = [[0.0] for _ in range(items)]
+        for pair, distance in zip(self._means.rows.tolist(), self._means.distances.tolist(), strict=True):
+            for row in pair:
+                judged_of[row].append(distance)
+        self._identity = [str(sorted(each)) for each in judged_of]
         if unit:
             self.measure, self.unit = Measure(unit), f"1 {unit} of judged distance"
 
@@ -280,7 +264,7 @@ class PairLabels(JudgedItems, ItemLabels):
     def from_similarities(
         cls, pairs: Numbers, similarities: Numbers, items: int, unit: str = "", *, largest: float | None = None
     ) -> Self:
-        """Labels of judged similarities: the distance is the largest similarity minus that of the pair.
+        """Make labels from judged similarities: the distance of a pair is the largest similarity minus its similarity.
 
         Args:
             pairs: as in the constructor.
@@ -291,7 +275,7 @@ class PairLabels(JudgedItems, ItemLabels):
                 judgments.
 
         Raises:
-            InputError: as of the constructor, or a similarity is above `largest`.
+            InputError: as in the constructor, or a similarity is above `largest`.
         """
         values = as_numbers("similarities", similarities, "numbers [judgments]").double()
         top = float(values.max()) if largest is None and values.numel() else float(largest or 0)
@@ -302,9 +286,12 @@ class PairLabels(JudgedItems, ItemLabels):
         return cls(pairs, top - values, items, unit)
 
     def _set(self, pairs: Tensor, judged: Tensor) -> None:
-        """Pack the judgments: the lower item of each pair first `[J, 2]`, and the distances `[J]`."""
-        self._graph, found = _graph(pairs, judged, len(self.positions))
-        self.members, self.offsets = found.rows.flatten().numpy(), 2 * np.arange(len(found.rows) + 1)
+        """Pack the judgments of all items: the lower item of each pair first `[J, 2]`, and the distances `[J]`."""
+        self._pairs, self._judged, self._items = pairs, judged, len(self.positions)
+        self._means = _averaged(pairs, judged, self._items)
+        rows = self._means.rows
+        self._keys = torch.cat((rows[:, 0] * self._items + rows[:, 1], torch.tensor([self._items**2])))  # ascending
+        self.members, self.offsets = rows.flatten().numpy(), 2 * np.arange(len(rows) + 1)
 
     @property
     def judged(self) -> int:
@@ -317,7 +304,7 @@ class PairLabels(JudgedItems, ItemLabels):
         return int((self.root.judged_pairs.spreads > 0).sum())
 
     def facts(self) -> str:
-        """Number of pairs and of their judgments, and the range of the distances."""
+        """Return the number of pairs and of their judgments, and the range of the distances, as text."""
         pairs, text = self.judged_pairs, self.measure.text
         if not len(pairs.rows):
             return f"no judged pair{self._left_out()}"
@@ -330,34 +317,35 @@ class PairLabels(JudgedItems, ItemLabels):
         return f"{len(pairs.rows):,} judged pairs, {counts}; distances {low} to {high}{self._left_out()}"
 
     def within(self) -> Tensor:
-        """The judged pairs in this batch, as positions `[P, 2]`."""
+        """Return the judged pairs in this batch, as positions `[P, 2]`."""
         return self.judged_pairs.rows
 
     def as_root(self) -> Self:
-        """These items, as a new root, with the judgments among them; an item that is there twice is two items."""
+        """Return these items, as a new root, with the judgments among them.
+
+        An item that appears in two rows becomes two items.
+        """
         if self.rows is not None and len(torch.unique(self.rows)) < len(self.rows):
             return LabelSpace.as_root(self)  # the two are at distance 0
         return super().as_root()
 
     def keep(self, judgments: _Mask) -> Self:
-        """The same items with some of the judged pairs."""
-        graph, items = self.root._graph, len(self.root)
+        """Return the same items with some of the judged pairs."""
+        items = self._items
         rows = self.root.judged_pairs.rows[torch.from_numpy(judgments)]
-        kept = torch.isin(graph.pairs[:, 0] * items + graph.pairs[:, 1], rows[:, 0] * items + rows[:, 1])
-        return self._of(graph.pairs[kept], graph.judged[kept], items)
+        kept = torch.isin(self._pairs[:, 0] * items + self._pairs[:, 1], rows[:, 0] * items + rows[:, 1])
+        return self._of(self._pairs[kept], self._judged[kept], items)
 
     def keep_items(self, items: _Mask) -> Self:
-        """All items, with the pairs of which both are among these."""
-        graph = self.root._graph
-        kept = torch.from_numpy(items)[graph.pairs].all(1)
-        return self._of(graph.pairs[kept], graph.judged[kept], len(self.root))
+        """Return all items, with the pairs whose two items are among `items`."""
+        kept = torch.from_numpy(items)[self._pairs].all(1)
+        return self._of(self._pairs[kept], self._judged[kept], self._items)
 
     def _renumbered(self, rows: _Integers, items: int) -> Self:
-        pairs = torch.from_numpy(rows)[self._graph.pairs].sort(dim=1).values
-        return self._of(pairs, self._graph.judged, items)
+        return self._of(torch.from_numpy(rows)[self._pairs].sort(dim=1).values, self._judged, items)
 
     def _of(self, pairs: Tensor, judged: Tensor, items: int) -> Self:
-        """These judgments as a new root, with the words of this one."""
+        """Return these judgments as a new root, with the unit and title of this one."""
         made = type(self).__new__(type(self))
         JudgedItems.__init__(made, items)
         made._set(pairs, judged)
@@ -367,7 +355,7 @@ class PairLabels(JudgedItems, ItemLabels):
         return made
 
     def _answers(self) -> tuple[Any, ...]:
-        return (self._graph.pairs, self._graph.judged)
+        return (self._pairs, self._judged)
 
     @property
     def is_partial(self) -> bool:
@@ -383,12 +371,11 @@ class PairLabels(JudgedItems, ItemLabels):
     @property
     def given(self) -> tuple[_Floats, _Integers]:
         """The distance of each judgment of the root `[A]`, and the number of its judged pair."""
-        graph, items = self.root._graph, len(self.root)
-        keys = (graph.pairs[:, 0] * items + graph.pairs[:, 1]).cpu()
-        return graph.judged.cpu().numpy(), torch.unique(keys, return_inverse=True)[1].numpy()
+        keys = (self._pairs[:, 0] * self._items + self._pairs[:, 1]).cpu()
+        return self._judged.cpu().numpy(), torch.unique(keys, return_inverse=True)[1].numpy()
 
     def judged_together(self) -> JudgedTogether:
-        """Each judged item with all others that it was judged with: every pair is in two groups."""
+        """Return each judged item with all others that it was judged with. Every pair is in two groups."""
         rows = self.judged_pairs.rows
         own = torch.unique(rows)
         head, other = (torch.cat(each) for each in ((own, rows[:, 0], rows[:, 1]), (own, rows[:, 1], rows[:, 0])))
@@ -397,90 +384,64 @@ class PairLabels(JudgedItems, ItemLabels):
         return JudgedTogether(other[order], starts, whole=False)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Mean judged distances `[X, Y]` in float64; 0 for pairs that were not judged."""
-        out = torch.zeros(len(x), len(y), dtype=torch.float64, device=self.device)
-        rows, cols, distances = self._graph.entries(x.positions, y.positions)
-        out[rows, cols] = distances
-        return out
+        """Return mean judged distances `[X, Y]` in float64. Pairs that were not judged have 0."""
+        place, is_judged = self._lookup(x, y)
+        means = self._means.distances
+        return torch.cat((means, means.new_zeros(1)))[place] * is_judged
 
     def _known(self, x: Self, y: Self) -> Tensor:
-        out = torch.zeros(len(x), len(y), dtype=torch.bool, device=self.device)
-        rows, cols, _ = self._graph.entries(x.positions, y.positions)
-        out[rows, cols] = True
-        return out
+        return self._lookup(x, y)[1] | (x.positions[:, None] == y.positions)
+
+    def _lookup(self, x: Self, y: Self) -> tuple[Tensor, Tensor]:
+        """Return the place of each pair `[X, Y]` among the judged pairs, and True if it is one of them."""
+        a, b = x.positions[:, None], y.positions
+        keys = torch.minimum(a, b) * self._items + torch.maximum(a, b)
+        place = torch.searchsorted(self._keys, keys)
+        return place, self._keys[place] == keys
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device."""
+        """Return the same labels on another device."""
         moved = super().to(device)
-        moved._graph = self._graph.to(device)
+        moved._pairs, moved._judged, moved._keys = (each.to(device) for each in (self._pairs, self._judged, self._keys))
+        moved._means = JudgedPairs(*(each.to(device) for each in self._means))
         return moved
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The judged distance of two items, and how often they were judged."""
+        """Return the judged distance of two items, and the number of judgments."""
         low, high = sorted(self.positions[[a, b]].tolist())
-        judged = self._graph.judged[(self._graph.pairs == torch.tensor([low, high], device=self.device)).all(1)]
+        judged = self._judged[(self._pairs == torch.tensor([low, high], device=self.device)).all(1)]
         if not len(judged):
             return [Part(self.title, "", "", "not judged" if a != b else MISSING)]
         count = "1 judgment" if len(judged) == 1 else f"{len(judged)} judgments"
         return [Part(self.title, "", "", f"{self.measure.text(float(judged.mean()))}, {count}")]
 
     def arguments(self) -> dict[str, Any]:
-        """The judgments of these items, their number and the unit."""
+        """Return the judgments of these items, the number of items and the unit."""
         pairs, distances = self._own_judgments()
         return {"pairs": pairs, "distances": distances, "items": len(self), "unit": self.measure.unit}
 
     def joined(self, other: LabelSpace) -> NoReturn:  # noqa: ARG002
-        """Refused: no pair of an item of this space and one of the other was judged."""
+        """Refuse to join: no pair of an item of this space and an item of the other was judged."""
         raise InputError("labels", "two sets of judged pairs", "must be one of all items")
 
     def item(self, label: Any) -> NoReturn:
-        """Refused: a new item has no judged pair."""
+        """Refuse a new label: a new item has no judged pair."""
         raise InputError(self.title, f"{label!r:.60}", "a judged pair is no label of one item and cannot be typed")
 
     def _own_judgments(self) -> tuple[Tensor, Tensor]:
-        """The judgments of two items of this space: rows `[J, 2]` and distances `[J]`."""
-        graph = self._graph
-        row_of = torch.full((len(graph.starts) - 1,), -1, device=self.device)
+        """Return the judgments of two items of this space: rows `[J, 2]` and distances `[J]`."""
+        row_of = torch.full((self._items,), -1, device=self.device)
         row_of[self.positions] = torch.arange(len(self), device=self.device)
-        pairs = row_of[graph.pairs]
+        pairs = row_of[self._pairs]
         own = (pairs >= 0).all(1)
-        return pairs[own].sort(dim=1).values, graph.judged[own]
+        return pairs[own].sort(dim=1).values, self._judged[own]
 
     def _contents(self) -> str:
         return f"{len(self.judged_pairs.rows):,} judged pairs; unit: {self.unit}"
 
 
-def _checked(pairs: Numbers, distances: Numbers, items: int) -> tuple[Tensor, Tensor]:
-    """Pairs `[J, 2]` in int64 and distances `[J]` in float64, on the CPU.
-
-    Raises:
-        InputError: they are something else, there is none, an item does not exist, or is paired with itself.
-    """
-    rows = as_numbers("pairs", pairs, "item numbers [judgments, 2]").cpu()
-    values = as_numbers("distances", distances, "numbers [judgments]").cpu().double()
-    if rows.ndim != 2 or rows.shape[1:] != (2,) or rows.is_floating_point() or rows.dtype == torch.bool:
-        raise InputError("pairs", f"{rows.dtype} {list(rows.shape)}", "must be item numbers [judgments, 2]")
-    if values.shape != rows.shape[:1]:
-        raise InputError("distances", str(list(values.shape)), f"must be [{len(rows)}], one for each pair")
-    if not len(rows):
-        raise InputError("pairs", "no judged pair", "must be at least 1")
-    rows = rows.long()
-    for wrong, allowed in (
-        (((rows < 0) | (rows >= items)).any(1), f"must be items 0 to {items - 1}"),
-        (rows[:, 0] == rows[:, 1], "must be two items"),
-    ):
-        if bool(wrong.any()):
-            n = int(wrong.nonzero()[0, 0])
-            raise InputError(f"pair {n}", str(rows[n].tolist()), allowed)
-    if bool((wrong := ~(values.isfinite() & (values >= 0))).any()):
-        n = int(wrong.nonzero()[0, 0])
-        hint = "of similarities, use PairLabels.from_similarities" if float(values[n]) < 0 else ""
-        raise InputError(f"distance of pair {n}", f"{float(values[n]):g}", "must be a finite number, at least 0", hint)
-    return rows.sort(dim=1).values, values
-
-
 def _averaged(pairs: Tensor, distances: Tensor, items: int) -> JudgedPairs:
-    """The judgments of pairs `[J, 2]`, the lower item first, of each pair together."""
+    """Average the judgments of each pair. Pairs are `[J, 2]`, the lower item first."""
     keys, pair_of = torch.unique(pairs[:, 0] * items + pairs[:, 1], return_inverse=True)
     zeros = distances.new_zeros(len(keys))
     counts = zeros.index_add(0, pair_of, torch.ones_like(distances))
@@ -488,25 +449,6 @@ def _averaged(pairs: Tensor, distances: Tensor, items: int) -> JudgedPairs:
     squares = zeros.index_add(0, pair_of, (distances - means[pair_of]).square())
     rows = torch.stack((keys // items, keys % items), 1)
     return JudgedPairs(rows, means, counts.long(), (squares / (counts - 1)).sqrt())
-
-
-def _graph(pairs: Tensor, judged: Tensor, items: int) -> tuple[_JudgmentGraph, JudgedPairs]:
-    found = _averaged(pairs, judged, items)
-    rows, means = found.rows, found.distances
-    own = torch.arange(items)
-    a, b = torch.cat((own, rows[:, 0], rows[:, 1])), torch.cat((own, rows[:, 1], rows[:, 0]))
-    order = (a * items + b).argsort()
-    starts = torch.searchsorted(a[order].contiguous(), torch.arange(items + 1))
-    distances = torch.cat((means.new_zeros(items), means, means))
-    return _JudgmentGraph(pairs, judged, starts, b[order], distances[order]), found
-
-
-def _runs(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """The whole numbers from first to below last of each run `[R]`, one run after another: run and number `[K]`."""
-    sizes = last - first
-    run = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
-    before = sizes.cumsum(0) - sizes
-    return run, torch.arange(len(run), device=sizes.device) - before[run] + first[run]
 
 
 #: The pair of items that is more alike by each answer. Two answers: x or y is nearer to the anchor. Three answers: the
@@ -531,24 +473,24 @@ class BatchTriplets:
 
 
 class TripletLabels(JudgedItems):
-    """Judgments of three items: which of x and y is nearer to an anchor, or which of three items is the odd one out.
+    """Judgments of three items: the one of x and y that is nearer to an anchor, or the odd one out of three items.
 
     Rows of the same three items (and the same anchor) are one triplet, with the number of judges who gave each answer.
 
     Args:
         triplets: rows of the items `[A, 3]`: anchor, x and y; or three items in any order.
-        answers: of each row `[A]`, 0 for x and 1 for y; or 0, 1 or 2, the position of the odd one out. Or how many
-            judges gave each answer: `[A, 2]` or `[A, 3]`.
+        answers: the answer of each row `[A]`: 0 for x and 1 for y; or 0, 1 or 2, the position of the odd one out. Or
+            the number of judges who gave each answer: `[A, 2]` or `[A, 3]`.
         items: number of items.
-        odd_one_out: whether an answer names the odd one out, where `answers` are `[A]`.
+        odd_one_out: True if an answer `[A]` is the position of the odd one out.
 
     Attributes:
         triplets: the items of each triplet `[T, 3]`.
-        counts: number of judges who gave each answer `[T, 2]` or `[T, 3]`; the pairs of items that an answer says to be
-            more alike are `ANSWER_PAIRS`.
+        counts: number of judges who gave each answer `[T, 2]` or `[T, 3]`. `ANSWER_PAIRS` holds the pair of items that
+            each answer makes more alike.
 
     Raises:
-        InputError: an item does not exist or is twice in a triplet, or an answer is none of these.
+        InputError: an item does not exist or is twice in a triplet, or an answer has another value.
     """
 
     kind = "triplets"
@@ -569,12 +511,13 @@ class TripletLabels(JudgedItems):
                 allowed = f"must be one of {', '.join(map(str, range(number)))}"
                 raise InputError(f"answers, row {wrong[0]}", f"{counts[wrong[0]]:g}", allowed)
             counts = np.eye(number)[counts.astype(np.int64)]
-        # In one order of the items, so that repeats are found: x before y, or all three ascending.
+        # Items are sorted, so that repeats are found: x before y, or all three ascending.
         moved = 0 if counts.shape[1] == 3 else 1
         order = np.argsort(rows[:, moved:], axis=1)
         rows = np.concatenate((rows[:, :moved], np.take_along_axis(rows[:, moved:], order, axis=1)), axis=1)
         counts = np.take_along_axis(counts, order, axis=1)
-        self.triplets, place = unique_rows(rows)
+        self.triplets, place = np.unique(rows, axis=0, return_inverse=True)
+        place = place.reshape(-1)  # numpy 2.0 gives it another shape
         summed = [np.bincount(place, column, len(self.triplets)) for column in counts.T]
         self._set(self.triplets, np.stack(summed, axis=1))
 
@@ -596,34 +539,31 @@ class TripletLabels(JudgedItems):
     @property
     def shares(self) -> _Floats:
         """Share of the judges who gave each answer `[T, 2]` or `[T, 3]`."""
-        shares: _Floats = self.counts / self.counts.sum(1, keepdims=True)
-        return shares
+        return self.counts / self.counts.sum(1, keepdims=True)
 
     def facts(self) -> str:
-        """Number of triplets, form, judges."""
+        """Return the number of triplets, their form, and the judges, as text."""
         form = "an anchor, and which of two is nearer" if self.counts.shape[1] == 2 else "the odd one out of three"
         judges, repeated = self.counts.sum(), int((self.counts.sum(1) > 1).sum())
         answers = f"{judges:,.0f} answers; {repeated:,} with several answers, which differ in {self.contradictions:,}"
         return f"{self.count:,} triplets ({form}), {answers if repeated else 'one answer each'}{self._left_out()}"
 
     def keep(self, judgments: _Mask) -> Self:
-        """The same items with some of the triplets."""
+        """Return the same items with some of the triplets."""
         root = super(JudgedItems, self).as_root()
         root._set(self.triplets[judgments], self.counts[judgments])
         return root
 
     def keep_items(self, items: _Mask) -> Self:
-        """All items, with the triplets of which all three items are among these."""
-        whole: _Mask = np.all(items[self.root.triplets], axis=1)
-        return self.root.keep(whole)
+        """Return all items, with the triplets whose three items are among `items`."""
+        return self.root.keep(np.all(items[self.root.triplets], axis=1))
 
     def within(self) -> BatchTriplets:
-        """The triplets of the root whose three items are in this batch."""
-        rows = np.arange(len(self)) if self.rows is None else self.rows.cpu().numpy()
-        root = self.root
+        """Return the triplets of the root whose three items are in this batch."""
+        root, places = self.root, self._places()
         by_item, starts = root._index
-        candidates = by_item[_slices(starts, np.unique(rows))[0]]
-        positions = position_in(rows, root.triplets[candidates])
+        candidates = by_item[_slices(starts, np.flatnonzero(places >= 0))]
+        positions = places[root.triplets[candidates]]
         whole = (positions >= 0).all(1)
         shares = root.counts[candidates[whole]]
         shares = shares / shares.sum(1, keepdims=True)
@@ -631,7 +571,7 @@ class TripletLabels(JudgedItems):
 
     @cached_property
     def _index(self) -> tuple[_Integers, _Integers]:
-        """Return the triplets sorted by their rarest item: their numbers, and where the triplets of each item begin."""
+        """The triplets sorted by their rarest item: their numbers, and the position at which each item begins."""
         degree = np.bincount(self.members, minlength=len(self))
         rarest = np.take_along_axis(self.triplets, degree[self.triplets].argmin(1)[:, None], axis=1)[:, 0]
         return np.argsort(rarest, kind="stable"), _starts(rarest, len(self))
@@ -646,20 +586,22 @@ class TripletLabels(JudgedItems):
         return (self.counts,)
 
 
-def _slices(starts: _Integers, rows: _Integers) -> tuple[_Integers, _Integers]:
-    """The entries `starts[row]` to `starts[row + 1]` of some rows, one after the other, and how many each has."""
+def _slices(starts: _Integers, rows: _Integers) -> _Integers:
+    """Return the entries `starts[row]` to `starts[row + 1]` of some rows, one after the other."""
     counts = starts[rows + 1] - starts[rows]
-    begin = np.concatenate(([0], counts.cumsum()[:-1])) if len(rows) else counts
-    return np.repeat(starts[rows] - begin, counts) + np.arange(counts.sum()), counts
+    return np.repeat(starts[rows] - counts.cumsum() + counts, counts) + np.arange(counts.sum())
 
 
 def _starts(owners: _Integers, count: int) -> _Integers:
-    """Where the entries of each of `count` owners begin, of sorted owners, and their number `[count + 1]`."""
+    """Return the position at which the entries of each of `count` sorted owners begin, `[count + 1]`.
+
+    The last entry is the number of entries.
+    """
     return np.concatenate(([0], np.bincount(owners, minlength=count).cumsum()))
 
 
 def _counts(answers: Tensor, rows: _Integers) -> _Floats:
-    """Answers `[A]`, or counts of answers `[A, 2]` or `[A, 3]`, in float64."""
+    """Return answers `[A]`, or counts of answers `[A, 2]` or `[A, 3]`, in float64."""
     values: _Floats = answers.double().cpu().numpy()
     if len(values) != len(rows) or values.ndim > 2 or (values.ndim == 2 and values.shape[1] not in ANSWER_PAIRS):
         allowed = f"must be [{len(rows)}], or counts [{len(rows)}, 2] or [{len(rows)}, 3]"
@@ -676,8 +618,8 @@ class RankedList(NamedTuple):
     """The items of one query that are in a batch.
 
     Attributes:
-        positions: of the query and then of its items in the batch `[1 + I]`.
-        distances: label distances from the query to these, 0 to itself `[1 + I]`.
+        positions: positions of the query and then of its items in the batch `[1 + I]`.
+        distances: label distances from the query to these items, 0 to itself `[1 + I]`.
     """
 
     positions: Tensor
@@ -685,23 +627,23 @@ class RankedList(NamedTuple):
 
 
 class RankingLabels(JudgedItems):
-    """Queries with the items that were judged for each: how relevant they are to it.
+    """Queries with the items that were judged for each, and their relevance to the query.
 
-    Rows of the same query and item are one, with the mean of their values. A query needs two items with different
+    Rows of the same query and item become one row with the mean of their values. A query needs two items with different
     values.
 
     Args:
         pairs: rows of a query and of an item `[A, 2]`.
-        values: of each row `[A]`: a grade of at least 0, higher is more relevant; or a distance.
+        values: the value of each row `[A]`: a grade of at least 0, higher is more relevant; or a distance.
         items: number of items; queries are items too.
-        of: what the values are.
+        of: the type of the values: "grade" or "distance".
         missing: what to do with queries without two items of different values: "refuse", or "drop" and count them.
 
     Attributes:
         dropped: number of queries that `missing` dropped.
-        values: of each of the `members`; 0 of a query itself `[M]`. A judgment is a query and then its items.
+        values: the values of the `members` `[M]`, 0 for a query itself. A judgment is a query and then its items.
         highest: the largest value: the label distance of a grade is `(highest - grade) / highest`.
-        given: the value of each judgment `[A]`, and the position in `members` that it is of.
+        given: the value of each judgment `[A]`, and its position in `members`.
 
     Raises:
         InputError: an item does not exist or is its own query, a value is below 0 or not finite, or a query has not
@@ -727,13 +669,9 @@ class RankingLabels(JudgedItems):
         super().__init__(items)
         rows = rows_of("pairs", pairs, items, "rows of a query and an item [judgments, 2]", 2)
         refuse_repeated("pairs", rows)
-        numbers: _Floats = as_numbers("values", values, "numbers [judgments]").double().cpu().numpy()
-        if numbers.shape != (len(rows),):
-            raise InputError("values", str(list(numbers.shape)), f"must be [{len(rows)}]")
-        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
-        if len(wrong):
-            raise InputError(f"values, row {wrong[0]}", f"{numbers[wrong[0]]:g}", "must be at least 0")
-        unique, place = unique_rows(rows)
+        numbers = judged_numbers("values", values, rows)
+        unique, place = np.unique(rows, axis=0, return_inverse=True)
+        place = place.reshape(-1)
         mean = np.bincount(place, numbers, len(unique)) / np.bincount(place)
         low, high = np.full(len(unique), np.inf), np.full(len(unique), -np.inf)
         np.minimum.at(low, place, numbers)
@@ -781,12 +719,15 @@ class RankingLabels(JudgedItems):
         return self.members[self.offsets[:-1]]
 
     def judgment_names(self, names: Sequence[str]) -> list[str]:
-        """The name of each query `[J]`: a list that gets an item stays in its part of a split."""
+        """Return the name of each query `[J]`: a list that gets an item stays in its part of a split."""
         return [names[row] for row in self.queries.tolist()]
 
     @cached_property
     def label_distances(self) -> _Floats:
-        """From the query of each of the `members` `[M]`: `(highest - grade) / highest`, or the distances as given."""
+        """The label distances from the query to each of the `members`, `[M]`.
+
+        They are `(highest - grade) / highest`, or the given distances.
+        """
         distances = self.values if self.of == "distance" else (self.highest - self.values) / (self.highest or 1.0)
         distances = distances.copy()
         distances[self.offsets[:-1]] = 0
@@ -807,7 +748,7 @@ class RankingLabels(JudgedItems):
         return JudgedPairs(torch.from_numpy(rows), distances, once, torch.full_like(once, torch.nan))
 
     def facts(self) -> str:
-        """Number of queries and of their items, and the range of the values."""
+        """Return the number of queries and of their items, and the range of the values, as text."""
         sizes = np.diff(self.offsets) - 1
         items = np.ones(len(self.members), dtype=bool)
         items[self.offsets[:-1]] = False
@@ -823,18 +764,18 @@ class RankingLabels(JudgedItems):
         return f"{lists}; {values}{dropped}{self._left_out()}"
 
     def keep(self, judgments: _Mask) -> Self:
-        """The same items with the lists of some of the queries."""
+        """Return the same items with the lists of some of the queries."""
         return self._with_members(judgments[self.judgment_of])
 
     def keep_items(self, items: _Mask) -> Self:
-        """All items, with the lists of the queries among these, of the items among these."""
+        """Return all items, with the lists of the queries among `items`, without the other items."""
         root = self.root
         inside = items[root.members]
         has_query = inside[root.offsets[:-1]]
         return root._with_members(inside & has_query[root.judgment_of])
 
     def _with_members(self, kept: _Mask) -> Self:
-        """Return the lists with some of their members; lists without two different values are omitted."""
+        """Return the lists with some of their members. Lists without two different values are omitted."""
         root = super(JudgedItems, self).as_root()
         root._choose(kept)
         whole = root._informative()
@@ -843,14 +784,14 @@ class RankingLabels(JudgedItems):
         return root
 
     def _choose(self, kept: _Mask) -> None:
-        """Keep some of the members, with the queries of all that are kept."""
+        """Keep the members where `kept` is True, and the queries with such members."""
         sizes = np.unique(self.judgment_of[kept], return_counts=True)[1]
         offsets, (numbers, position) = np.concatenate(([0], sizes.cumsum())), self.given
         given = numbers[kept[position]], (kept.cumsum() - 1)[position[kept[position]]]
         self._set(self.members[kept], offsets, self.values[kept], given)
 
     def _informative(self) -> _Mask:
-        """The queries that have two items with different values, bool `[J]`."""
+        """Return True for queries that have two items with different values, bool `[J]`."""
         if not self.count:
             return np.zeros(0, dtype=bool)
         starts = self.offsets[:-1]
@@ -860,14 +801,13 @@ class RankingLabels(JudgedItems):
         return np.minimum.reduceat(low_values, starts) < high
 
     def within(self) -> list[RankedList]:
-        """The lists of the queries in this batch: their items that are in it, where two of them differ."""
-        rows = np.arange(len(self)) if self.rows is None else self.rows.cpu().numpy()
-        root = self.root
-        found = root._list_of[np.unique(rows)]
+        """Return the lists of the queries in this batch: their items in the batch, if two of them differ."""
+        root, places = self.root, self._places()
+        found = root._list_of[places >= 0]
         lists, distances = [], root.label_distances
         for judgment in found[found >= 0].tolist():
             start, end = root.offsets[judgment], root.offsets[judgment + 1]
-            positions, values = position_in(rows, root.members[start:end]), distances[start:end]
+            positions, values = places[root.members[start:end]], distances[start:end]
             present = positions >= 0
             if len(np.unique(values[present][1:])) > 1:
                 parts = (torch.from_numpy(each[present]).to(self.device) for each in (positions, values))
@@ -876,7 +816,7 @@ class RankingLabels(JudgedItems):
 
     @cached_property
     def _list_of(self) -> _Integers:
-        """The judgment of each item that is a query; -1 for others `[N]`."""
+        """The judgment of each item that is a query, and -1 for other items, `[N]`."""
         lists = np.full(len(self), -1)
         lists[self.queries] = np.arange(self.count)
         return lists

@@ -32,19 +32,19 @@ _ROUNDING = 1e-2
 class MatrixLabels(ItemLabels):
     """A matrix of label distances: row a holds the label distances of item a to all items.
 
-    Of a data set, it is `[N, N]`, in memory or in a file. A file is memory-mapped: only the blocks that are needed are
-    read. Of a batch, it may have rows for some items only, the anchors: such labels cannot be indexed. A loss makes
+    For a data set, it is `[N, N]`, in memory or in a file. A file is memory-mapped: only the blocks that are needed are
+    read. For a batch, it may have rows for some items only, the anchors. Such labels cannot be indexed. A loss makes
     these labels of a tensor of label distances.
 
-    A matrix in memory is checked whole: numbers >= 0, and 0 from each item to itself, up to rounding. Of a file, the
-    diagonal is checked, which must be 0 exactly, and each block when it is read. Arrays and lists must be symmetric,
-    and so must a file, which is checked on a sample of its rows; a tensor need not be. A tensor is not copied.
+    A matrix in memory is checked whole: numbers >= 0, and 0 from each item to itself, up to rounding. The diagonal of a
+    file must be exactly 0. Its blocks are checked when they are read. Arrays, lists and files must be symmetric; a file
+    is checked on a sample of its rows. A tensor need not be symmetric. A tensor is not copied.
 
     Args:
         matrix: numbers >= 0 in a tensor, an array, lists, or a `.npy` file: `[N, N]`, or `[A, B]` with anchors.
         anchors: positions of the anchors among the B items `[A]`; None: all items, in order.
         kind: "binary" if all numbers are 0 or 1.
-        unit: what a label distance of 1 means, in words.
+        unit: the meaning of a label distance of 1.
     """
 
     item_arguments: ClassVar[Mapping[str, Any]] = {"matrix": Tensor}
@@ -92,10 +92,13 @@ class MatrixLabels(ItemLabels):
             super().__init__(positions=torch.arange(shape[1], device=values.device))
         if anchors is not None:
             self.rows = None
-        self._is_whole = True  # whether the items are the items of the matrix, in its order
+        self._is_whole = True  # True if the items are all items of the matrix, in its order
 
     def to(self, device: torch.device | str) -> Self:
-        """The same labels on another device, with a matrix in memory unless they are a part of others."""
+        """Return the same labels on another device.
+
+        A matrix in memory moves too, unless the labels are a part of others.
+        """
         moved = super().to(device)
         moved.anchors = None if self.anchors is None else self.anchors.to(device)
         if isinstance(self._matrix, Tensor) and self._root is None:
@@ -103,7 +106,7 @@ class MatrixLabels(ItemLabels):
         return moved
 
     def __getitem__(self, rows: Rows) -> Self:
-        """These items as a label space.
+        """Return these items as a label space.
 
         Raises:
             InputError: a row does not exist, or the matrix has rows for some items only.
@@ -114,7 +117,7 @@ class MatrixLabels(ItemLabels):
         return super().__getitem__(rows)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Entries `[X, Y]` of the matrix; all of them where it has rows for anchors only."""
+        """Return entries `[X, Y]` of the matrix. If it has rows for anchors only, return all of them."""
         if isinstance(self._matrix, Tensor):
             return self._entries(self._matrix, *(None if part._is_whole else part.positions for part in (x, y)))
         rows, cols = (part.positions.cpu().numpy() for part in (x, y))
@@ -123,10 +126,10 @@ class MatrixLabels(ItemLabels):
     def pairwise(
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
     ) -> Tensor:
-        """Label distances `[R, C]` of rows to columns (default all), in float32.
+        """Return label distances `[R, C]` of rows to columns (default all), in float32.
 
-        Of labels without row numbers, they are in the dtype of the matrix. Where it has rows for anchors only, `rows`
-        are positions of anchors in the batch.
+        For labels without row numbers, they are in the dtype of the matrix. If the matrix has rows for anchors only,
+        `rows` are positions of anchors in the batch.
 
         Raises:
             InputError: a row does not exist or is not an anchor, or a label distance in a file is negative or not a
@@ -139,24 +142,24 @@ class MatrixLabels(ItemLabels):
         return block if self.rows is None else block.float()
 
     def arguments(self) -> dict[str, Any]:
-        """The label distances of the items, the kind and the unit."""
+        """Return the label distances of the items, the kind and the unit."""
         return {"matrix": self.pairwise(), "kind": self.kind, "unit": self.unit}
 
     def joined(self, other: LabelSpace) -> Self:  # noqa: ARG002
-        """Refused: a matrix has no label distances to the items of another one."""
+        """Refuse to join: a matrix has no label distances to the items of another one."""
         raise InputError("labels", "two matrices", "must be one matrix of all items")
 
     def item(self, label: Any) -> Self:
-        """Refused: a matrix has no label distances to a label that is none of its items."""
+        """Refuse a new label: a matrix has no label distances to it."""
         raise InputError(self.title, f"{label!r:.60}", "a label in a matrix of label distances cannot be typed")
 
     def fingerprint(self) -> str:
-        """A hash of the whole matrix and of the rows in the space, for caches: reads a file once."""
+        """Return a hash of the whole matrix and of the rows in the space, for caches. A file is read once."""
         content = self._matrix if isinstance(self._matrix, Tensor) else self._matrix.digest()
         return fingerprint(type(self), content, self.anchors, self.kind, self.positions)
 
     def _entries(self, matrix: Tensor, rows: Tensor | None, cols: Tensor | None) -> Tensor:
-        """The entries in these rows and columns of the matrix; None: all."""
+        """Return the entries in these rows and columns of the matrix. None means all."""
         r, c = (None if index is None else index.to(matrix.device) for index in (rows, cols))
         if r is not None and c is not None:
             block = matrix[r[:, None], c]
@@ -166,14 +169,17 @@ class MatrixLabels(ItemLabels):
         return block.to(self.device)
 
     def _positions(self, rows: Rows) -> Tensor | None:
-        """The columns of the matrix that these rows of the space are; None: all of them, in order."""
+        """Return the columns of the matrix that belong to these rows of the space.
+
+        Return None for all columns, in order.
+        """
         if rows is None:
             return None if self._is_whole else self.positions
         index = as_rows(rows, len(self), self.device)
         return index if self._is_whole else self.positions[index]
 
     def _rows_of_anchors(self, rows: Rows, anchors: Tensor) -> Tensor:
-        """The rows of the matrix that belong to these positions of anchors."""
+        """Return the rows of the matrix that belong to these positions of anchors."""
         index = as_rows(rows, len(self), self.device)
         row_of = torch.full((len(self),), -1, device=self.device)
         row_of[anchors] = torch.arange(len(anchors), device=self.device)
@@ -220,7 +226,7 @@ class _MatrixFile:
             raise InputError(str(path), "the diagonal is not 0", "must be 0 from each item to itself", hint)
 
     def digest(self) -> str:
-        """A hash of the file."""
+        """Return a hash of the file."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -229,7 +235,9 @@ class _MatrixFile:
 
 
 def _checked(matrix: Tensor, anchors: Tensor | None, binary: bool) -> Tensor:
-    """A matrix of label distances `[A, B]` in memory, with 0 in place of rounding. It waits for a GPU once.
+    """Check a matrix of label distances `[A, B]` in memory, and return it with 0 in place of rounding.
+
+    The check waits for a GPU once.
 
     Raises:
         InputError: a number is negative or not finite, not 0 between an anchor and itself, or not 0 or 1 if `binary`.
@@ -259,7 +267,7 @@ def _checked(matrix: Tensor, anchors: Tensor | None, binary: bool) -> Tensor:
 
 
 def _check_names(rows: list[Any], columns: list[Any]) -> None:
-    """Refuses a table whose columns have the names of its rows in another order; columns may be only numbered."""
+    """Refuse a table whose columns have the names of its rows in another order. Columns may be only numbered."""
     if rows != columns != [*range(len(columns))] and set(rows) == set(columns):
         n = next(n for n, (row, column) in enumerate(zip(rows, columns, strict=True)) if row != column)
         got = f"row {n} is {rows[n]!r}, column {n} is {columns[n]!r}"
@@ -270,7 +278,7 @@ def check_symmetry(name: str, matrix: np.ndarray[Any, Any], rows: int = _SAMPLE)
     """Refuse a square matrix that is not symmetric, in a sample of its rows and columns.
 
     Raises:
-        InputError: it is not.
+        InputError: the matrix is not symmetric.
     """
     sample = np.linspace(0, len(matrix) - 1, min(len(matrix), rows), dtype=np.int64)
     for part in np.array_split(sample, -(-len(sample) // _SAMPLE)):

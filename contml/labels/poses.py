@@ -23,17 +23,17 @@ _LISTED = 8
 class PoseLabels(ItemLabels):
     """Poses: joints in 2D or 3D, some of which may not be visible.
 
-    The label distance is the Euclidean distance of two poses: the root of the sum of squared distances of the joints
-    visible in both items, times (number of joints) / (number of joints visible in both). An item needs more than half
-    of its joints visible, so that any two items have one in common. `kept` are the rows of the input that are in the
-    space.
+    The label distance is the Euclidean distance of two poses: the root of the sum of squared distances of their common
+    joints. Common joints are visible in both items. The sum is multiplied by (number of joints) / (number of common
+    joints). An item needs more than half of its joints visible, so that any two items have one in common. `kept` are
+    the rows of the input that are in the space.
 
     Args:
         joints: `[N, J, dim]` coordinates, usually in pixels.
         visible: `[N, J]`: 0, or a whole number above 0 for joints that are visible; default all are. Coordinates of
             joints that are not visible are not used.
         normalize: move each pose to the mean of its visible joints and divide by their root mean square distance from
-            it, so that position and size of the person do not count; the unit is then a person's scale.
+            the mean. Position and size of the person then do not count, and the unit is a person's scale.
         hidden: what to do with an item with half of its joints or fewer visible: "refuse" it, or "drop" it.
         unit: the unit of the coordinates, in which pages print label distances, per joint; with `normalize` it is a
             person's scale.
@@ -72,7 +72,7 @@ class PoseLabels(ItemLabels):
         if flags.shape != joints.shape[:2]:
             raise InputError("visible", str(list(flags.shape)), f"must be {allowed}")
         flags = flags.to(joints.device)
-        # Flags of COCO are 0, 1 and 2. Confidences of a network are no flags: nearly all of them are above 0.
+        # Flags of COCO are 0, 1 and 2. Confidences of a network are not flags: nearly all confidences are above 0.
         if len(invalid := (~((flags >= 0) & (flags % 1 == 0))).nonzero()):
             item, joint = invalid[0].tolist()
             subject, got = f"visible of item {item}, joint {joint}", f"{flags[item, joint].item():g}"
@@ -116,15 +116,15 @@ class PoseLabels(ItemLabels):
 
     @property
     def normalize(self) -> bool:
-        """Whether poses are moved to their mean and divided by their scale."""
+        """True if poses are moved to their mean and divided by their scale."""
         return bool(self._form["normalize"])
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Pose distances `[X, Y]`."""
+        """Compute pose distances `[X, Y]`."""
         return pose_distance(x.joints, y.joints, x.visible, y.visible)
 
     def _item(self, label: Any) -> Self:
-        """A pose, in the coordinates of the data.
+        """Return a space of one pose, in the coordinates of the data.
 
         Args:
             label: `[J, 2]` or `[J, 3]`, an unknown joint as None; or a mapping with "joints", and perhaps "visible"
@@ -146,12 +146,12 @@ class PoseLabels(ItemLabels):
         return self._made({"joints": given[None], "visible": flags[None], **self._form})
 
     def plain(self, row: int) -> Any:
-        """The joints of an item as they are compared, None for joints that are not visible."""
+        """Return the joints of an item as they are compared. A joint that is not visible is None."""
         pairs = zip(self.joints[row].tolist(), self.visible[row].tolist(), strict=True)
         return [joint if is_visible else None for joint, is_visible in pairs]
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The joints that are visible in both and the farthest apart: their coordinates, and the distance."""
+        """Return the joints that are visible in both items: their coordinates and distance, farthest apart first."""
         distances = (self.joints[a] - self.joints[b]).norm(dim=1)
         distances = torch.where(self.visible[a] & self.visible[b], distances, -1.0)
         unit, parts = self.measure.unit.removesuffix("/joint"), []

@@ -1,7 +1,7 @@
-"""Label spaces in files: what their constructors take, as tensors and JSON. Reading runs no code of the file.
+"""Label spaces in files: the arguments of their constructors, as tensors and JSON. Reading runs no code of the file.
 
-A space whose items no constructor takes again, such as one of the user's own function, is written as the matrix of its
-label distances, with the texts of its items.
+Some spaces have no constructor that takes their items again, such as a space of the user's own function. Such a space
+is written as the matrix of its label distances, with the texts of its items.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contml.labels.items import growing
 from contml.labels.matrices import MatrixLabels
 from contml.labels.word_vectors import WordVectors
 
-#: A space takes at most so many bytes in memory: tokens and label maps are packed in rectangles.
+#: The largest number of bytes of a space in memory: tokens and label maps are packed in rectangles.
 _LARGEST = 1 << 30
 
 
@@ -32,15 +32,15 @@ class SavedLabels(BaseModel):
 
     Attributes:
         kind: a name of `LABELS`.
-        tensors: the arguments of its constructor that are tensors, and the names of these; also of the matrix of words.
+        tensors: the arguments of its constructor that are tensors or vectors of words, and the names of the tensors.
         words: the arguments that are vectors of words, and the words.
         values: its other arguments.
-        spaces: of a sum, the spaces and their weights.
+        spaces: for a sum, the spaces and their weights.
         unit: as in the label space.
         measure: as in the label space.
         title: as in the label space.
         part_names: as in the label space.
-        texts: the texts of the items; empty: the texts of the label space.
+        texts: the texts of the items. If empty, the items have the texts of the label space.
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -64,7 +64,7 @@ class SavedLabels(BaseModel):
 
 
 def to_saved(labels: LabelSpace, prefix: str = "labels") -> tuple[SavedLabels, dict[str, Tensor]]:
-    """A label space for a file, and its tensors by names that begin with `prefix`."""
+    """Return a label space in its saved form, and its tensors. The names of the tensors begin with `prefix`."""
     kind = next((name for name, space in LABELS.items() if space is type(labels)), None)
     texts = [labels.text(row) for row in range(len(labels))] if labels.root._texts else []
     try:
@@ -97,15 +97,15 @@ def to_saved(labels: LabelSpace, prefix: str = "labels") -> tuple[SavedLabels, d
 
 
 def from_saved(saved: SavedLabels, tensors: Mapping[str, Tensor], path: str) -> LabelSpace:
-    """The label space of a file.
+    """Return the label space of a file.
 
     Args:
-        saved: what `to_saved` returned.
+        saved: the result of `to_saved`.
         tensors: all tensors of the file.
         path: the file, for errors.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the file is damaged.
     """
     try:
         labels = _made(saved, tensors, path)
@@ -141,12 +141,11 @@ def _made(saved: SavedLabels, tensors: Mapping[str, Tensor], path: str) -> Label
             raise _damaged(path, f"{name} of {saved.kind} is a {type(arguments[name]).__name__}")
     if (size := _size(arguments)) > _LARGEST:
         raise _damaged(path, f"its labels would take {size >> 20:,} MB")
-    labels: LabelSpace = space(**arguments)
-    return labels
+    return space(**arguments)
 
 
 def _size(arguments: Mapping[str, Any]) -> int:
-    """Bytes that the labels take at least, once they are packed."""
+    """Return the least number of bytes that the labels take once they are packed."""
     sizes = [0]
     for value in arguments.values():
         if isinstance(value, list) and value:

@@ -1,7 +1,8 @@
-"""Label spaces of levels on an ordered scale, of places on earth, and of dates."""
+"""Label spaces of levels on an ordered scale, of places on earth, of numbers on a circle, and of dates."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from numbers import Number, Real
@@ -14,9 +15,10 @@ from torch import Tensor
 from contml._support.conversion import Numbers, as_items, as_numbers, is_hashable, is_missing, names_of
 from contml._support.errors import InputError, did_you_mean
 from contml._support.packed_texts import Texts
+from contml._support.text import interval_texts, value_text
 from contml._support.validation import PositiveFloat, check_ranges, is_finite
 from contml.contracts import Colours, Measure, Part
-from contml.distances.labels import great_circle, heading_difference
+from contml.distances.labels import circular_difference, great_circle
 from contml.labels.base import LabelSpace
 from contml.labels.items import ItemLabels, typed_numbers
 from contml.labels.vectors import NumberLabels
@@ -28,7 +30,7 @@ class OrdinalLabels(ItemLabels):
     Args:
         labels: the level of each item: numbers or strings.
         levels: all levels from the lowest to the highest; default the categories of an ordered column of pandas, or the
-            numbers that occur, sorted. Other words need it.
+            numbers that occur, sorted. Levels that are other words need this argument.
     """
 
     unit = "the whole scale"
@@ -70,19 +72,19 @@ class OrdinalLabels(ItemLabels):
         self.measure = Measure("levels", len(self.levels) - 1)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Rank differences divided by the largest possible one, `[X, Y]`."""
+        """Return rank differences divided by the largest possible one, `[X, Y]`."""
         return (x.ranks[:, None] - y.ranks).abs().double() / (len(self.levels) - 1)
 
     def text(self, row: int) -> str:
-        """The level of an item."""
+        """Return the level of an item, as text."""
         return super().text(row) or str(self.levels[int(self.ranks[row])])
 
     def plain(self, row: int) -> Any:
-        """The level of an item."""
+        """Return the level of an item."""
         return self.levels[int(self.ranks[row])]
 
     def colours(self) -> Colours:
-        """The place of each level, from 0."""
+        """Return the place of each level, from 0."""
         return Colours(self.ranks.double().cpu(), self.title)
 
     @property
@@ -91,11 +93,11 @@ class OrdinalLabels(ItemLabels):
         return self.ranks[:, None].double() / (len(self.levels) - 1)
 
     def arguments(self) -> dict[str, Any]:
-        """The level of each item, and all levels."""
+        """Return the level of each item, and all levels."""
         return {"labels": [self.levels[rank] for rank in self.ranks.tolist()], "levels": self.levels}
 
     def parse(self, text: str) -> Any:
-        """The level of a text."""
+        """Return the level with this text."""
         level = next((level for level in self.levels if str(level) == text.strip()), None)
         if level is None:
             names = [str(level) for level in self.levels]
@@ -105,7 +107,7 @@ class OrdinalLabels(ItemLabels):
         return level
 
     def of_vectors(self, vectors: Tensor) -> Self:
-        """The levels nearest to these places on the scale `[M, 1]`."""
+        """Return the levels nearest to these places on the scale `[M, 1]`."""
         labels = self.as_root()
         labels.ranks = (vectors[:, 0].to(self.device) * (len(self.levels) - 1)).round().long()
         labels.ranks = labels.ranks.clamp(0, len(self.levels) - 1)
@@ -122,7 +124,10 @@ class OrdinalLabels(ItemLabels):
 
 
 def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:
-    """The categories of an ordered column of pandas, from the lowest to the highest; None for all else."""
+    """Return the categories of an ordered column of pandas, from the lowest to the highest.
+
+    Return None for all else.
+    """
     dtype: Any = getattr(labels, "dtype", None)
     return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
@@ -130,8 +135,8 @@ def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:
 class GeoLabels(ItemLabels):
     """Places on earth; the label distance is the great-circle distance, accurate from millimetres to antipodes.
 
-    With headings, as in place recognition, where two photographs from one place that look away from each other show
-    different things: the distance plus `heading_weight` metres per degree between the two headings, 0 to 180 degrees.
+    With headings, `heading_weight` metres per degree between the two headings, 0 to 180 degrees, are added. Place
+    recognition needs them: two photographs from one place that look away from each other show different things.
 
     Args:
         places: `[N, 2]`: latitude, -90 to 90, and longitude, -180 to 180, in degrees.
@@ -187,22 +192,21 @@ class GeoLabels(ItemLabels):
         self.unit = unit if headings is None else f"{unit}, a degree of heading as {heading_weight:g} m"
 
     def plain(self, row: int) -> Any:
-        """Latitude and longitude of an item, and its heading where it has one."""
+        """Return latitude and longitude of an item, and its heading if it has one."""
         heading = [] if self.headings is None else [float(self.headings[row])]
         return [*self.places[row].tolist(), *heading]
 
     def arguments(self) -> dict[str, Any]:
-        """The places, the headings, and the options."""
-        unit = "m" if self.metres_per_unit == 1 else "km"
-        options = {"heading_weight": self.heading_weight, "unit": unit}
+        """Return the places, the headings, and the options."""
+        options = {"heading_weight": self.heading_weight, "unit": "m" if self.metres_per_unit == 1 else "km"}
         return {"places": self.places, "headings": self.headings, **options}
 
     def parse(self, text: str) -> list[float]:
-        """Latitude and longitude of a text in degrees, and the heading where the items have one."""
+        """Return latitude and longitude of a text in degrees, and the heading if the items have one."""
         return typed_numbers(self.title, text.replace("°", ""), 2 if self.headings is None else 3)
 
     def _item(self, label: Any) -> Self:
-        """Latitude and longitude in degrees, and the heading where the items have one."""
+        """Return a space of one place: latitude and longitude in degrees, and the heading if the items have one."""
         given = as_numbers(self.title, label, "degrees").double()
         if given.shape != (2 if self.headings is None else 3,):
             allowed = "latitude and longitude" + ("" if self.headings is None else " and heading")
@@ -211,32 +215,133 @@ class GeoLabels(ItemLabels):
         return self._made({"places": given[None, :2], "headings": headings, **self._options()})
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Distances in `unit`, `[X, Y]` in float64."""
+        """Compute distances in `unit`, `[X, Y]` in float64."""
         metres = great_circle(x.places, y.places) * 1000
         if x.headings is not None and y.headings is not None:
-            metres += self.heading_weight * heading_difference(x.headings, y.headings)
+            metres += self.heading_weight * circular_difference(x.headings, y.headings, 360)
         return metres / self.metres_per_unit
 
     def text(self, row: int) -> str:
-        """Latitude, longitude and heading of an item in degrees."""
+        """Return latitude, longitude and heading of an item in degrees, as text."""
         heading = "" if self.headings is None else f", {float(self.headings[row]):.0f}°"
         return super().text(row) or _degrees(self.places[row]) + heading
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Both places and the distance between them; both headings and the angle between them."""
+        """Return both places and the distance between them, and both headings and the angle between them."""
         x, y = self.places[[a]], self.places[[b]]
         distance = 1000 / self.metres_per_unit * float(great_circle(x, y))
         parts = [Part(self.title, _degrees(x[0]), _degrees(y[0]), self.measure.text(distance))]
         if self.headings is not None:
             u, v = self.headings[[a]], self.headings[[b]]
             parts.append(
-                Part("heading", f"{float(u):.0f}°", f"{float(v):.0f}°", f"{float(heading_difference(u, v)):.0f}°")
+                Part("heading", f"{float(u):.0f}°", f"{float(v):.0f}°", f"{float(circular_difference(u, v, 360)):.0f}°")
             )
         return parts
 
 
 def _degrees(place: Tensor) -> str:
     return ", ".join(f"{degrees:.5f}" for degrees in place.tolist())
+
+
+class CircularLabels(ItemLabels):
+    """Numbers on a circle, such as angles or hours of the day; the label distance is the shorter way along the circle.
+
+    A mean, and so a predicted label, is the circular mean: 0 is the mean of 350 and 10 degrees. Mirroring one of two
+    images may change their label distance, as for the directions in which two cars drive. So images are mirrored by
+    whole batches.
+
+    Args:
+        values: `[N]`; whole periods do not count.
+        period: the length of the circle: 360 for degrees, 24 for hours, 7 for days of the week.
+        unit: the unit of the labels and of label distances, such as "degrees".
+        scale: the difference of two values in a label distance of 1.
+
+    Attributes:
+        start: predicted labels are `start` to `start + period`: from 0, or from -period / 2 if a value is below 0.
+    """
+
+    title = "angle"
+    mirrored = False
+    item_arguments: ClassVar[Mapping[str, Any]] = {"values": Tensor}
+    option_arguments: ClassVar[Mapping[str, Any]] = {"period": float, "unit": str, "scale": float}
+    typed_as = "text"
+    values: Tensor
+
+    @check_ranges
+    def __init__(
+        self, values: Numbers, period: PositiveFloat = 360.0, unit: str = "", scale: PositiveFloat = 1.0
+    ) -> None:
+        numbers = as_numbers("values", values, "numbers [items]").to(torch.float64, copy=True)
+        if numbers.ndim != 1 or numbers.numel() == 0:
+            got = str(list(numbers.shape)) if numbers.numel() else "no numbers"
+            raise InputError("values", got, "must be numbers [items]")
+        super().__init__(values=numbers)
+        self.period, self.scale = float(period), float(scale)
+        self.start = -self.period / 2 if bool((numbers < 0).any()) else 0.0
+        self.largest = self.period / 2 / self.scale
+        self.measure = Measure(unit, self.scale)
+        self.unit = unit or "difference of labels"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the numbers, and the options."""
+        return {"values": self.values, "period": self.period, "unit": self.measure.unit, "scale": self.scale}
+
+    def distances(self, x: Self, y: Self) -> Tensor:
+        """Compute the shorter ways along the circle, `[X, Y]` in float64."""
+        return circular_difference(x.values, y.values, self.period) / self.scale
+
+    @property
+    def vectors(self) -> Tensor:
+        """Points on a circle `[N, 2]`, whose circumference is the period as a label distance."""
+        angles = self.values * (2 * math.pi / self.period)
+        return torch.stack((angles.cos(), angles.sin()), 1) * (self.period / 2 / math.pi / self.scale)
+
+    def of_vectors(self, vectors: Tensor) -> Self:
+        """Return the labels in the directions of these points `[M, 2]`."""
+        labels = self.as_root()
+        angles = torch.atan2(vectors[:, 1], vectors[:, 0]).to(self.device, torch.float64)
+        labels.values = self._wrapped((angles * (self.period / 2 / math.pi)).round(decimals=9))
+        labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
+        return labels
+
+    def _wrapped(self, values: Any) -> Any:
+        """Return values from `start` on, below the next start."""
+        turn = (values - self.start) % self.period
+        return turn * (turn < self.period) + self.start  # -1e-20 % 360 is 360
+
+    def text(self, row: int) -> str:
+        """Return the number of an item, with its unit."""
+        return super().text(row) or value_text(self.plain(row)) + self.measure.after_label
+
+    def plain(self, row: int) -> Any:
+        """Return the number of an item."""
+        return float(self.values[row])
+
+    def parse(self, text: str) -> float:
+        """Return the number of a text."""
+        return typed_numbers(self.title, text.replace("°", ""), 1)[0]
+
+    def interval(self, row: int, bound: float) -> tuple[Any, Any] | None:
+        """Return the ends of the arc around a label. The arc may cross the start. Return None for the whole circle."""
+        if bound >= self.largest:
+            return None
+        low, high = (float(self._wrapped(self.values[row] + way * bound * self.scale)) for way in (-1, 1))
+        return low, high
+
+    def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
+        """Return a number with its unit, and the ends of the arc, rounded in proportion to its length."""
+        arc = interval_texts(value, value - (value - low) % self.period, value + (high - value) % self.period)
+        numbers = [self._wrapped(float(text.replace(",", ""))) for text in arc]
+        decimals = len(arc[0].partition(".")[2])
+        first, second, third = (f"{number:.{decimals}f}" for number in numbers)
+        return first + self.measure.after_label, second, third
+
+    def colours(self) -> Colours:
+        """Return the number of each item, as colours."""
+        return Colours(self._wrapped(self.values).cpu(), self.title)
+
+    def _contents(self) -> str:
+        return f"unit: {self.unit}; period: {self.period:g}"
 
 
 _MICROSECOND, _DAY = timedelta(microseconds=1), timedelta(days=1)
@@ -246,8 +351,8 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 class DateLabels(NumberLabels):
     """Dates, with or without a time of day; the label distance is their difference in days, with fractions.
 
-    Times count to the microsecond. Dates with time zones are compared as instants; dates without one are refused beside
-    them.
+    Times count to the microsecond. Dates with time zones are compared as instants. Dates with and without a time zone
+    cannot be mixed.
 
     Args:
         dates: `[N]`: `datetime64` of NumPy or pandas, Python's dates and datetimes, or texts in ISO format, year first:
@@ -268,37 +373,37 @@ class DateLabels(NumberLabels):
         self.measure = Measure("days", self.scale, dates=True)
 
     def arguments(self) -> dict[str, Any]:
-        """The dates as texts, and the scale."""
+        """Return the dates as texts, and the scale."""
         return {"dates": [self.date(row).isoformat() for row in range(len(self))], "scale": self.scale}
 
     def parse(self, text: str) -> Any:
-        """The date of a text, year first."""
+        """Return the text of a date, year first, without spaces around it."""
         return text.strip()
 
     def _item(self, label: Any) -> Self:
-        """A date, as the constructor takes it."""
+        """Return a space of one date. `label` is a date as the constructor takes it."""
         return ItemLabels._item(self, label)
 
     def date(self, row: int) -> datetime:
-        """The date of an item without a time zone, to the microsecond; in UTC if the dates have time zones."""
+        """Return the date of an item without a time zone, to the microsecond; in UTC if the dates have time zones."""
         return _1970.replace(tzinfo=None) + timedelta(days=float(self.values[row, 0]) * self.scale)
 
     def text(self, row: int) -> str:
-        """The date of an item, and the time of day where it has one."""
+        """Return the date of an item, and the time of day if it has one."""
         moment = self.date(row)
         words = moment.isoformat(" ", "minutes") if moment.time() != time() else f"{moment.date()}"
         return LabelSpace.text(self, row) or words
 
     def plain(self, row: int) -> Any:
-        """The date of an item, and the time of day where it has one."""
+        """Return the date of an item, and the time of day if it has one."""
         return self.text(row)
 
     def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
-        """The dates."""
+        """Return the dates as texts."""
         return LabelSpace.interval_texts(self, value, low, high)
 
     def colours(self) -> Colours:
-        """The days from 1970-01-01 to each date."""
+        """Return the days from 1970-01-01 to each date."""
         return Colours(self.values[:, 0].cpu() * self.scale, self.title, scale="date")
 
     def _contents(self) -> str:
@@ -309,7 +414,7 @@ class DateLabels(NumberLabels):
 
 
 def parse_date(text: str, form: str = "") -> datetime | None:
-    """The date in a text of ISO format, year first, or of a form of `datetime.strptime`; None for another text."""
+    """Parse a date in ISO format, year first, or in a form of `datetime.strptime`. Return None for another text."""
     try:
         return datetime.strptime(text.strip(), form) if form else datetime.fromisoformat(text.strip())
     except ValueError:
@@ -317,7 +422,10 @@ def parse_date(text: str, form: str = "") -> datetime | None:
 
 
 def days_since_1970(instant: date | np.datetime64) -> float:
-    """Days from 1970-01-01 to a date, with a fraction for a time of day; without a time zone, as if it were in UTC."""
+    """Return the days from 1970-01-01 to a date, with a fraction for a time of day.
+
+    A date without a time zone counts as UTC.
+    """
     if isinstance(instant, np.datetime64):
         return int(instant.astype("M8[us]").astype(np.int64)) * _MICROSECOND / _DAY
     if not isinstance(instant, datetime):
@@ -326,10 +434,10 @@ def days_since_1970(instant: date | np.datetime64) -> float:
 
 
 def _days(dates: object) -> Tensor:
-    """Days from 1970-01-01 to each date `[N]`, in float64.
+    """Return the days from 1970-01-01 to each date `[N]`, in float64.
 
     Raises:
-        InputError: they are not dates, one is missing, or some have a time zone and some have none.
+        InputError: a value is not a date, one is missing, or only some dates have a time zone.
     """
     allowed = "a date for each item"
     items = [_date(row, value) for row, value in enumerate(as_items("dates", dates, allowed))]
@@ -343,7 +451,7 @@ def _days(dates: object) -> Tensor:
 
 
 def _date(row: int, value: Any) -> date | np.datetime64:
-    """The date of an item."""
+    """Return the date of an item."""
     subject = f"date of item {row}"
     if is_missing(value):
         raise InputError(subject, f"missing ({value})", hint="give a date, or omit the item")

@@ -19,8 +19,9 @@ from contml.labels.items import ItemLabels
 class SegmentationLabels(ItemLabels):
     """Label maps with one class per pixel; the label distance is 1 - mIoU, in [0, 1].
 
-    The intersection over union of each class counts the pixels that neither map ignores; the mean is over the classes
-    that occur there in either map. Maps are packed once, to one bit per pixel and class: 7.7 KiB each at 112 x 112 x 5.
+    The intersection over union of each class counts the pixels that neither map ignores. The mean is over the classes
+    that occur in these pixels of either map. Maps are packed once, to one bit per pixel and class: 7.7 KiB each at 112
+    x 112 x 5.
 
     Args:
         maps: `[N, H, W]`, or N maps `[H, W]` of one size: whole numbers 0 to classes - 1, or `ignore`.
@@ -58,7 +59,7 @@ class SegmentationLabels(ItemLabels):
         return height, width
 
     def arguments(self) -> dict[str, Any]:
-        """The maps `[N, H, W]` as they are compared, and the options."""
+        """Return the maps `[N, H, W]` as they are compared, and the options."""
         height, width = self.size
         ignored, count = self._form["ignore"], height * width
         dtype = np.min_scalar_type(max(self.areas.shape[1], 0 if ignored is None else ignored))
@@ -73,21 +74,21 @@ class SegmentationLabels(ItemLabels):
         return {name: self._form[name] for name in self.option_arguments}
 
     def _item(self, label: Any) -> Self:
-        """A label map `[H, W]` of class numbers; without `side`, of the size of the others."""
+        """Return a space of one label map `[H, W]` of class numbers. Without `side`, it has the size of the others."""
         label_map, (height, width) = np.asarray(label), self.size
         if self._form["side"] is None and label_map.shape != (height, width):
             raise InputError(self.title, f"{list(label_map.shape)}", f"must be [{height}, {width}] as in training")
         return super()._item(label_map)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """1 - mIoU, `[X, Y]`."""
+        """Compute 1 - mIoU, `[X, Y]`."""
         a = PackedMaps(x.masks, x.areas)
         b = a if y is x else PackedMaps(y.masks, y.areas)
         names = None if x.rows is None or y.rows is None else (x.rows, y.rows)
         return packed_segmentation_distance(a, b, names=names)
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Each class of one of both maps: its share of each, and its intersection over union."""
+        """Return a part for each class of one or both maps: its share of each map, and its intersection over union."""
         x, y = (np.unpackbits(self.masks[row].cpu().numpy().view(np.uint8), axis=1).astype(bool) for row in (a, b))
         x, y = x & y.any(0), y & x.any(0)  # [C,P]: pixels that neither ignores
         parts = []

@@ -20,10 +20,10 @@ from contml.labels.items import ItemLabels, typed_words
 
 
 class TagLabels(ItemLabels):
-    """Sets of tags; the label distance is Jaccard's, 1 - |A & B| / |A | B|, in [0, 1]; 0 for two items without tags.
+    """Sets of tags. The label distance is Jaccard's: 1 - |A & B| / |A | B|, in [0, 1]. Items without tags are equal.
 
     Args:
-        tags: the tags of each item, strings or other hashable values, in any order; a tag that appears twice counts
+        tags: the tags of each item, strings or other hashable values, in any order. A tag that appears twice counts
             once. Strings are compared in Unicode's form NFC.
     """
 
@@ -36,30 +36,35 @@ class TagLabels(ItemLabels):
 
     def __init__(self, tags: Sequence[Iterable[Hashable]]) -> None:
         given: object = tags
-        if isinstance(given, Tensor | np.ndarray) and given.ndim == 2 and bool(((given == 0) | (given == 1)).all()):
+        if isinstance(given, Tensor):
+            given = given.to_dense().cpu().numpy()
+        if isinstance(given, np.ndarray) and given.ndim == 2 and bool(((given == 0) | (given == 1)).all()):
             hint = "attributes are labels of MultiHotLabels"
             raise InputError("tags", "a matrix of 0 and 1", "must be the tags of each item", hint)
         ids, self._tokens = token_ids("tags", tags, Set)
         super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Jaccard distances, `[X, Y]`."""
+        """Compute Jaccard distances, `[X, Y]`."""
         return tag_distance(x.ids, y.ids)
 
     def arguments(self) -> dict[str, Any]:
-        """The tags of each item: integers or texts."""
+        """Return the tags of each item: integers or texts."""
         return {"tags": [[*map(as_token, self.tags(row))] for row in range(len(self))]}
 
     def plain(self, row: int) -> Any:
-        """The tags of an item."""
+        """Return the tags of an item."""
         return self.arguments()["tags"][row]
 
     def parse(self, text: str) -> list[Hashable]:
-        """The tags of a text: between semicolons, else between bars or commas; at least one is that of an item."""
+        """Return the tags of a text, between semicolons, else between bars or commas.
+
+        At least one must be a tag of an item.
+        """
         return known_tokens(self.title, typed_words(text), self._tokens)
 
     def unknown_words(self, text: str) -> list[str]:
-        """The tags of a text that no item has."""
+        """Return the tags of a text that no item has."""
         known = set(map(str, self._tokens))
         return [word for word in typed_words(text) if normalize("NFC", word) not in known]
 
@@ -67,7 +72,7 @@ class TagLabels(ItemLabels):
         return [repr(sorted(map(repr, self.tags(row)))).encode() for row in range(len(self))]
 
     def text(self, row: int) -> str:
-        """The tags of an item."""
+        """Return the tags of an item, as text."""
         return super().text(row) or ", ".join(map(str, self.tags(row))) or "none"
 
     def _difference(self, a: int, b: int) -> str:
@@ -75,7 +80,7 @@ class TagLabels(ItemLabels):
         return f"{len(x & y)} of {len(x | y)} shared"
 
     def tags(self, row: int) -> list[Hashable]:
-        """The tags of an item."""
+        """Return the tags of an item."""
         return [self._tokens[n] for n in self.ids[row].tolist() if n >= 0]
 
 
@@ -110,11 +115,11 @@ class MultiHotLabels(ItemLabels):
         self.unit = "Jaccard distance of labels" if distance == "jaccard" else "share of labels that differ"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Jaccard distances or Hamming shares, `[X, Y]`."""
+        """Compute Jaccard or Hamming distances, `[X, Y]`."""
         return (jaccard_distance if self.distance == "jaccard" else hamming_distance)(x.labels, y.labels)
 
     def parse(self, text: str) -> list[int]:
-        """0 and 1 of a text with the names of the attributes, or their numbers from 1, as `text` writes them."""
+        """Return 0 and 1 for a text with the names of the attributes, or their numbers from 1, as in `text`."""
         names = [self._part_name(n, str(n + 1)) for n in range(self.labels.shape[1])]
         words = [] if text.strip() == "none" else typed_words(text)
         if unknown := [word for word in words if word not in names]:
@@ -123,7 +128,7 @@ class MultiHotLabels(ItemLabels):
         return [int(name in words) for name in names]
 
     def text(self, row: int) -> str:
-        """The names or numbers of the attributes that an item has."""
+        """Return the names or numbers of the attributes that an item has."""
         held = [self._part_name(n, str(n + 1)) for n in self.labels[row].nonzero()[:, 0].tolist()]
         return super().text(row) or ", ".join(held) or "none"
 
@@ -132,12 +137,12 @@ class MultiHotLabels(ItemLabels):
 
 
 def as_token(token: Hashable) -> Any:
-    """A token as a file holds it: an integer or a text."""
+    """Return a token as a file holds it: an integer or a text."""
     return token if isinstance(token, str) or type(token) is int else str(token)
 
 
 def known_tokens(title: str, words: Sequence[str], tokens: Iterable[Hashable]) -> list[Hashable]:
-    """The tokens that words name; a word that no item has is a token of its own.
+    """Return the tokens with these words. A word that no item has becomes a new token.
 
     Raises:
         InputError: no item has one of the words.
@@ -151,14 +156,16 @@ def known_tokens(title: str, words: Sequence[str], tokens: Iterable[Hashable]) -
 
 
 def token_ids(name: str, items: object, also: type[Set[Any]] | type[str]) -> tuple[Tensor, list[Any]]:
-    """The tokens of each item as numbers `[N, L]`, padded with -1 at the ends, and the tokens that they number.
+    """Convert the tokens of each item to numbers `[N, L]`, padded with -1 at the ends.
 
-    Strings are in Unicode's form NFC: é is one token, whether it was one character or e and a combining accent.
+    Also return the tokens, whose positions are the numbers. Strings are in Unicode's form NFC: é is one token, whether
+    it was one character or e and a combining accent.
 
     Args:
-        name: what the tokens are, the subject of errors.
+        name: the plural noun for the tokens, the subject of errors.
         items: the tokens of each item, in a list or an array.
-        also: what else may hold the tokens of an item: a `Set`, whose tokens count once, or a `str`, of characters.
+        also: another type that may hold the tokens of an item: a `Set`, whose tokens count once, or a `str`, of
+            characters.
 
     Raises:
         InputError: a token is not hashable, or missing.
@@ -194,7 +201,8 @@ _MAX_TOKENS = 0x110000
 class SequenceLabels(ItemLabels):
     """Sequences of tokens, such as words, notes or moves; the label distance is a normalised edit distance.
 
-    The Levenshtein distance divided by the length of the longer sequence, in [0, 1]; 0 for two empty sequences.
+    The distance is the Levenshtein distance divided by the length of the longer sequence, in [0, 1]. Two empty
+    sequences have distance 0.
 
     Args:
         sequences: for each item a list of tokens (strings, numbers), or a string, whose tokens are its characters in
@@ -214,15 +222,15 @@ class SequenceLabels(ItemLabels):
         super().__init__(ids=ids)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Normalised edit distances, `[X, Y]`."""
+        """Compute normalised edit distances, `[X, Y]`."""
         return edit_distance(x.ids, y.ids)
 
     def arguments(self) -> dict[str, Any]:
-        """The tokens of each item: integers or texts."""
+        """Return the tokens of each item: integers or texts."""
         return {"sequences": [[*map(as_token, self.tokens(row))] for row in range(len(self))]}
 
     def parse(self, text: str) -> list[Hashable]:
-        """The tokens of a text: its words; its characters, where each token of the items is a character."""
+        """Return the tokens of a text: its words. If each token of the items is a character, return its characters."""
         characters = all(isinstance(token, str) and len(token) == 1 for token in self._tokens)
         words = list(text.strip()) if characters and " " not in text.strip() else text.split()
         return known_tokens(self.title, words, self._tokens)
@@ -231,9 +239,9 @@ class SequenceLabels(ItemLabels):
         return [repr(self.tokens(row)).encode() for row in range(len(self))]
 
     def text(self, row: int) -> str:
-        """The tokens of an item."""
+        """Return the tokens of an item, as text."""
         return super().text(row) or " ".join(map(str, self.tokens(row))) or "none"
 
     def tokens(self, row: int) -> list[Hashable]:
-        """The tokens of an item."""
+        """Return the tokens of an item."""
         return [self._tokens[n] for n in self.ids[row].tolist() if n >= 0]

@@ -13,7 +13,7 @@ from contml._support.errors import InputError
 from contml.distances.euclidean import euclidean
 from contml.labels.items import ItemLabels
 
-#: A vector whose length differs from 1 by less has length 1 already: scaling it again would change its last digits.
+#: A vector with a smaller difference from length 1 is not scaled: scaling would change its last digits.
 _ROUNDING = 1e-12
 
 
@@ -22,8 +22,7 @@ class TeacherLabels(ItemLabels):
 
     The label distance is the Euclidean distance of the embeddings, scaled to unit length. It is between 0 and 2, and
     ranks items as the cosine similarity does. Park et al., "Relational Knowledge Distillation" (CVPR 2019), transfer
-    distances by a loss of their own;
-    here any loss for graded labels does.
+    distances by a loss of their own. Here any loss for graded labels does.
 
     Args:
         values: the teacher's embeddings of the items `[N, D]`; D need not be the length of the model's embeddings.
@@ -44,7 +43,7 @@ class TeacherLabels(ItemLabels):
         self.unit = "distance of the teacher's embeddings"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Euclidean distances of the unit vectors in float64 `[X, Y]`."""
+        """Compute Euclidean distances of the unit vectors in float64 `[X, Y]`."""
         return euclidean(x.values, y.values)
 
     def _contents(self) -> str:

@@ -16,7 +16,7 @@ from contml.contracts import Colours, Measure, Part
 from contml.distances.euclidean import euclidean
 from contml.labels.items import ItemLabels, typed_numbers
 
-#: Numbers of a label that are written, and that are compared in words.
+#: The most numbers of a label that `text` writes, and that `parts` lists.
 _WRITTEN, _LISTED = 6, 8
 
 
@@ -26,8 +26,8 @@ class VectorLabels(ItemLabels):
     Args:
         values: `[N, D]`. For one number per item, see `NumberLabels`.
         unit: the unit of the labels and of label distances, such as "cm".
-        scales: what the numbers of a vector were divided by `[D]`, where each has a unit of its own: typed labels are
-            divided by them, and printed ones multiplied. None: nothing.
+        scales: the divisors of the numbers of a vector `[D]`, if each number has its own unit. Typed labels are divided
+            by them, and printed ones multiplied. None: no divisors.
     """
 
     title = "vector"
@@ -53,7 +53,7 @@ class VectorLabels(ItemLabels):
         self.unit = unit or "difference of labels"
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Euclidean distances in float64 `[X, Y]`."""
+        """Compute Euclidean distances in float64 `[X, Y]`."""
         return euclidean(x.values, y.values)
 
     @property
@@ -62,7 +62,7 @@ class VectorLabels(ItemLabels):
         return self.values
 
     def text(self, row: int) -> str:
-        """The numbers of an item; of more than six, the first six."""
+        """Return the numbers of an item, at most the first six, as text."""
         if given := super().text(row):
             return given
         values = (self.values[row].cpu() * self._scales).tolist()
@@ -70,15 +70,15 @@ class VectorLabels(ItemLabels):
         return words + self.measure.after_label
 
     def plain(self, row: int) -> Any:
-        """The numbers of an item in the unit of the data."""
+        """Return the numbers of an item in the unit of the data."""
         return [self.measure.of(value) for value in (self.values[row].cpu() * self._scales).tolist()]
 
     def parse(self, text: str) -> list[float]:
-        """The numbers of a label in the unit of the data, between commas or spaces."""
+        """Return the numbers of a label in the unit of the data, between commas or spaces."""
         return typed_numbers(self.title, text, self.values.shape[1])
 
     def _item(self, label: Any) -> Self:
-        """A number, or as many as an item has, in the unit of the data."""
+        """Return a space of one label in the unit of the data: one number, or as many as an item has."""
         numbers = as_numbers(self.title, [label] if isinstance(label, Real) else label, "numbers").double().cpu()
         if numbers.shape != self.values.shape[1:]:
             raise InputError(self.title, f"{list(numbers.shape)} numbers", f"must be {self.values.shape[1]}")
@@ -90,7 +90,7 @@ class VectorLabels(ItemLabels):
         return self.of_vectors(values)
 
     def of_vectors(self, vectors: Tensor) -> Self:
-        """Labels of these numbers, in the unit of `values`."""
+        """Return labels of these numbers, in the unit of `values`."""
         labels = self.as_root()
         labels.values = vectors.to(self.device, torch.float64)
         labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
@@ -102,7 +102,7 @@ class VectorLabels(ItemLabels):
         return torch.ones(self.values.shape[1], dtype=torch.float64) if scales is None else scales
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The numbers that differ most; with texts, both texts."""
+        """Return the numbers that differ most. With texts, return both texts."""
         differences, measure = (self.values[a] - self.values[b]).abs(), self.measure
         if self.root._texts:
             return super().parts(a, b)
@@ -114,7 +114,7 @@ class VectorLabels(ItemLabels):
         ]
 
     def _written(self, value: float) -> str:
-        """A number in the unit of the labels."""
+        """Return a number in the unit of the labels, as text."""
         return value_text(self.measure.of(value))
 
     def _contents(self) -> str:
@@ -147,28 +147,28 @@ class NumberLabels(VectorLabels):
         super().__init__(numbers[:, None], unit)
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Differences in float64 `[X, Y]`."""
+        """Compute differences in float64 `[X, Y]`."""
         return (x.values - y.values.T).abs_()
 
     def arguments(self) -> dict[str, Any]:
-        """The numbers."""
+        """Return the numbers."""
         return {"values": self.values[:, 0]}
 
     def plain(self, row: int) -> Any:
-        """The number of an item in the unit of the data."""
+        """Return the number of an item in the unit of the data."""
         return self.measure.of(float(self.values[row, 0]))
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Both numbers."""
+        """Return both numbers."""
         return ItemLabels.parts(self, a, b)
 
     def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
-        """A number with its unit, and the ends, rounded in proportion to the width of the interval."""
+        """Return a number with its unit, and the ends, rounded in proportion to the width of the interval."""
         first, second, third = interval_texts(value, low, high)
         return first + self.measure.after_label, second, third
 
     def colours(self) -> Colours | None:
-        """The number of each item."""
+        """Return the number of each item, as colours."""
         values = torch.tensor(list(map(self.measure.of, self.values[:, 0].tolist())), dtype=torch.float64)
         return Colours(values, self.title, scale="log" if self.measure.kind == "ratio" else "linear")
 

@@ -19,18 +19,18 @@ from contml.labels.items import ItemLabels, growing
 
 
 class WeightedLabels(ItemLabels):
-    """Several label spaces of the same items; the label distance is the weighted sum of theirs.
+    """Several label spaces of the same items; the label distance is the weighted sum of their label distances.
 
     With weights of 1 / (mean label distance of the space), spaces of different units count equally.
 
     Args:
         spaces: each label space with its weight, a number above 0: `{places: 0.01, tags: 1.0}`.
-        unit: what a label distance of 1 means, in words.
-        present: bool `[N, K]`, where each of the N items has a label in each of the K spaces; None: everywhere. The
-            distance of two items is summed over the spaces in which both have a label, times (sum of all weights) /
-            (sum of the weights of these spaces). Two items without such a space have no label distance: losses leave
-            them out, and where all items are ranked they have the sum of all weights, which is the mean distance if
-            every space is scaled by its mean.
+        unit: the meaning of a label distance of 1.
+        present: bool `[N, K]`, True where an item has a label in a space; None: everywhere. The distance of two items
+            is the sum over the spaces in which both have a label, times (sum of all weights) / (sum of the weights of
+            these spaces). Two items without such a space have no label distance, and losses leave them out. In a
+            ranking of all items they have the sum of all weights, which is the mean distance if every space is scaled
+            by its mean.
     """
 
     item_arguments: ClassVar[Mapping[str, Any]] = {"spaces": dict, "present": Tensor | None}
@@ -71,12 +71,12 @@ class WeightedLabels(ItemLabels):
 
     @property
     def mirrored(self) -> bool:  # type: ignore[override]
-        """Whether all spaces are."""
+        """True if mirroring one item does not change its label distances in any space."""
         return all(space.mirrored for space in self.spaces)
 
     @property
     def terms(self) -> Sequence[tuple[LabelSpace, Tensor | None]]:
-        """The spaces, each with which items have a label in it `[N]`; None: all."""
+        """The spaces, each with a mask `[N]` of the items that have a label in it; None: all."""
         return [(space, None if self.present is None else self.present[:, n]) for n, space in enumerate(self.spaces)]
 
     @property
@@ -85,11 +85,11 @@ class WeightedLabels(ItemLabels):
         return next((texts for space in self.spaces if (texts := space.captions) is not None), None)
 
     def arguments(self) -> dict[str, Any]:
-        """The spaces with their weights, and where items have labels."""
+        """Return the spaces with their weights, and the mask `present`."""
         return {"spaces": dict(zip(self.spaces, self.weights, strict=True)), "present": self.present}
 
     def joined(self, other: LabelSpace) -> Self:
-        """The items of this sum and then those of another one of the same spaces, as a new root."""
+        """Return the items of this sum and then the items of another one of the same spaces, as a new root."""
         if not isinstance(other, type(self)) or len(other.spaces) != len(self.spaces):
             raise InputError("labels", f"a {type(other).__name__}", "must be a sum of the same label spaces")
         if not all(math.isclose(x, y, rel_tol=1e-6) for x, y in zip(self.weights, other.weights, strict=True)):
@@ -107,7 +107,10 @@ class WeightedLabels(ItemLabels):
         return whole
 
     def item(self, label: Any) -> Self:
-        """Labels of some of the spaces, by their titles: `{"age": 30}`. The other spaces do not count."""
+        """Return a space of one item with labels of some of the spaces, by their titles: `{"age": 30}`.
+
+        The other spaces do not count.
+        """
         titles = [space.title for space in self.spaces]
         if not isinstance(label, Mapping) or not label:
             raise InputError(self.title, f"{label!r:.60}", f"must be labels by name, of {', '.join(titles)}")
@@ -124,7 +127,7 @@ class WeightedLabels(ItemLabels):
 
     @property
     def is_partial(self) -> bool:
-        """Whether no space has a label of all items, or a space is partial."""
+        """True if no space has a label of all items, or a space is partial."""
         lacks_some = self.present is not None and not bool(self.present.all(0).any())
         return lacks_some or any(space.is_partial for space in self.spaces)
 
@@ -134,16 +137,16 @@ class WeightedLabels(ItemLabels):
         return sum(self.weights)
 
     def has(self, n: int, row: int) -> bool:
-        """Whether an item has a label in space n."""
+        """Return True if an item has a label in space n."""
         return self.present is None or bool(self.present[row, n])
 
     def text(self, row: int) -> str:
-        """The labels of an item, each after its title."""
+        """Return the labels of an item, each after its title."""
         texts = [(s.title, s.text(row)) for n, s in enumerate(self.spaces) if self.has(n, row)]
         return super().text(row) or "\n".join(f"{title}: {text}" for title, text in texts if text)
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """The parts of each label, and what it contributes to the sum."""
+        """Return the parts of each label, and its contribution to the sum."""
         parts = []
         shared = [self._shared(n, self[[a]], self[[b]]) for n in range(len(self.spaces))]
         in_both = [known is None or bool(known) for known in shared]
@@ -162,7 +165,10 @@ class WeightedLabels(ItemLabels):
         return parts
 
     def distances(self, x: Self, y: Self) -> Tensor:
-        """Weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32; 0 if none is known."""
+        """Compute weighted sums `[X, Y]` in float64 of the spaces' distances, each rounded to float32.
+
+        Pairs without a label distance in any space have 0.
+        """
         total = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
         shared_weight = torch.zeros_like(total)  # of the spaces in which both items have a label
         is_whole = True
@@ -183,7 +189,10 @@ class WeightedLabels(ItemLabels):
         return known
 
     def _shared(self, n: int, x: Self, y: Self) -> Tensor | None:
-        """Which items of x and y have a label distance in space n, bool `[X, Y]`; None: all."""
+        """Return True for items of x and y that have a label distance in space n, bool `[X, Y]`.
+
+        Return None for all.
+        """
         a, b = x.spaces[n], y.spaces[n]
         known = a._known(a, a if x is y else b) if a.is_partial else None
         if x.present is None or y.present is None:
@@ -192,7 +201,7 @@ class WeightedLabels(ItemLabels):
         return in_both if known is None else in_both & known
 
     def _item_contents(self) -> Iterable[bytes]:
-        """The labels of each item as bytes; of an item without a label in a space, nothing."""
+        """Return the labels of each item as bytes. An item without a label in a space adds no bytes for it."""
         if self.present is None:
             return super()._item_contents()
         columns = [

@@ -1,4 +1,4 @@
-"""What a label space says of its items: texts, plain values, parts, colours."""
+"""The text form of the items of a label space: texts, plain values, parts, colours."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from contml.contracts import PLAIN, Colours, Measure, Part
 
 
 class LabelWords(ABC):
-    """What a label space says of its items, and how its label distances are printed; base of `LabelSpace`.
+    """The text form of the items of a label space, and the format of its label distances; base of `LabelSpace`.
 
     Attributes:
-        unit: what a label distance of 1 means.
-        measure: how label distances are printed; the default prints them as plain numbers.
-        title: what the labels are, in a word or two: "age".
-        part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector;
-            empty: they are numbered.
+        unit: the meaning of a label distance of 1.
+        measure: the format of label distances; the default prints them as plain numbers.
+        title: a word or two for the labels, such as "age".
+        part_names: the names of the parts of a label, such as joints, the classes of a map, or the numbers of a vector.
+            If it is empty, the parts are numbered.
         rows: row numbers in the root `[N]`; None if a loss made the labels from a plain tensor.
     """
 
@@ -41,49 +41,54 @@ class LabelWords(ABC):
 
     @abstractmethod
     def as_root(self) -> Self:
-        """The same items as a new root."""
+        """Return the same items as a new root."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def pairwise(self, rows: Any = None, cols: Any = None) -> Tensor:
-        """Label distances `[R, C]`."""
+        """Return label distances `[R, C]`."""
 
     def text(self, row: int) -> str:
-        """The label of an item in words, with its unit, in one line or several; "" where only a picture shows it.
+        """Return the label of an item as text, with its unit, in one line or several.
 
-        The default is its text of `with_texts`.
+        By default it is the text from `with_texts`. Return "" if only a picture can show the label.
         """
         texts = self.root._texts
         return texts[row if self.rows is None else int(self.rows[row])] if texts else ""
 
     def plain(self, row: int) -> Any:
-        """The label of an item as a plain value, for JSON and tables: a number, a text, a list; None: it has none."""
+        """Return the label of an item as a plain value, for JSON and tables: a number, a text, a list.
+
+        Return None if it has no such value.
+        """
         return self.text(row) or None
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Why two items are near or far: what is compared, both values, and how much they differ.
+        """Return the reasons why two items are near or far: what is compared, both values, and their difference.
 
-        The default is one part of both texts; none if the labels have no words.
+        By default it is one part with both texts. Return an empty list if the labels have no text.
         """
         texts = self.text(a), self.text(b)
         return [Part(self.title, *texts, self._difference(a, b))] if all(texts) else []
 
     def _difference(self, a: int, b: int) -> str:
-        """How much two items differ, in words."""
+        """Return the difference of two items, as text."""
         return self.measure.text(float(self.pairwise([a], [b])))
 
     def colours(self) -> Colours | None:
-        """The labels as colours; None if they are neither numbers nor classes."""
+        """Return the labels as colours. Return None if they are neither numbers nor classes."""
         return None
 
     def with_texts(self, texts: Sequence[str] = (), *, identity: Sequence[str] = ()) -> Self:
-        """The same items as a new root, with texts that `text` returns. Label distances and fingerprint stay the same.
+        """Return the same items as a new root, with texts that `text` returns.
+
+        Label distances and fingerprint do not change.
 
         Args:
-            texts: the label of each item in words; default: the texts that it has.
-            identity: what identifies the label of each item in the record of a run, such as the cells of a table;
+            texts: the label of each item as text; default: the texts that it has.
+            identity: texts that identify the label of each item in the record of a run, such as the cells of a table;
                 default: its content.
 
         Raises:
@@ -98,15 +103,18 @@ class LabelWords(ABC):
         return root
 
     def interval_texts(self, value: Any, low: Any, high: Any) -> tuple[str, str, str]:
-        """A label, with its unit, and the ends of an interval around it as texts; each as `plain` returns it."""
+        """Return a label, with its unit, and the ends of an interval around it, as texts.
+
+        The arguments are values of `plain`.
+        """
         first, second, third = (value_text(x) if isinstance(x, float) else str(x) for x in (value, low, high))
         return first, second, third
 
     @property
     def captions(self) -> Sequence[Sequence[str]] | None:
-        """The captions of each item, which a captioner learns; None where labels are no captions."""
+        """The captions of each item, which a captioner learns; None if labels are not captions."""
         return None
 
     def _part_name(self, number: int, default: str) -> str:
-        """The name of a part of a label; `default` where it has none."""
+        """Return the name of a part of a label. Return `default` if it has no name."""
         return self.part_names[number] if number < len(self.part_names) else default

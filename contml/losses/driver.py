@@ -1,10 +1,11 @@
-"""The driver of all pair losses: a loss defines its formula on a block of anchors; the driver does the rest.
+"""The driver of all pair losses: a loss defines its formula on a block of anchors, and the driver does the rest.
 
     loss = sum_t (sum_a values[a, t] / sum_a counts[a, t]) + penalty
 
-It computes the similarities or distances of x (anchors, or proxies) to y (the items) by matrix product, and their label
-distances, in blocks of rows: time is O(A B), memory O(block x B). The gradient of each block is computed in forward,
-once; there is no double backward. If one block holds all rows, plain autograd computes the gradient.
+The driver computes the similarities or distances of x (anchors, or proxies) to y (the items) by matrix product. It also
+computes their label distances. It works in blocks of rows: time is O(A B), memory O(block x B). It computes the
+gradient of each block once, in the forward pass. There is no double backward. If one block holds all rows, plain
+autograd computes the gradient.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ class Block:
 
     Attributes:
         scores: similarities or distances `[A, B]`, as the loss declares in `distance`.
-        label_distances: `[A, B]`; 0 for positives, and for pairs without a label distance.
-        weights: `[A, B]`: how much a pair counts; 0 for an anchor with itself, with its own image in a memory, for
-            pairs without a label distance, and for pairs that a miner leaves out.
+        label_distances: label distances `[A, B]`. They are 0 for positives, and for pairs without a label distance.
+        weights: the weight of each pair `[A, B]`. It is 0 for an anchor with itself, and with its own image in a
+            memory. It is also 0 for pairs without a label distance, and for pairs that a miner leaves out.
         self_index: the position of each anchor among the items `[A]`; None where anchors are not items (proxies).
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
         dim: the embedding dimension.
-        similarity: degree to which a pair is positive `[A, B]`, in [0, 1]; None: 1 at label distance 0, else 0.
-        compared: whether an anchor has a pair with a label distance `[A]`; None: each has. The others do not count in
-            the number of anchors that a loss is divided by.
+        similarity: degree to which a pair is positive `[A, B]`, in [0, 1]. None means 1 at label distance 0, else 0.
+        compared: True for an anchor that has a pair with a label distance, bool `[A]`. None means that all anchors have
+            one. Other anchors do not count when a sum is divided by the number of anchors.
     """
 
     scores: Tensor
@@ -61,14 +62,17 @@ class Block:
 
     @cached_property
     def positive(self) -> Tensor:
-        """`[A, B]`: the weight where the label distance is 0, else 0; or the weight times the similarity."""
+        """Weights of the positives `[A, B]`: the weight at label distance 0, else 0.
+
+        With `similarity`, they are the weight times the similarity.
+        """
         if self.similarity is not None:
             return self.weights * self.similarity
         return (self.label_distances == 0).to(self.weights.dtype).mul_(self.weights)
 
     @cached_property
     def negative(self) -> Tensor:
-        """`[A, B]`: the rest of the weight: all of it where the label distance is not 0."""
+        """Weights of the negatives `[A, B]`: `weights` minus `positive`."""
         return self.weights - self.positive
 
 
@@ -79,13 +83,14 @@ class Comparison:
     Attributes:
         x: embeddings of the anchors, or proxies; of length 1 if the loss compares unit vectors.
         y: embeddings of the items, or proxies; of length 1 if the loss compares unit vectors.
-        label_distances: gives the label distances `[a, B]` of a slice of the anchors.
+        label_distances: a function that returns the label distances `[a, B]` of a slice of the anchors.
         self_index: the position of each anchor among the items `[A]`; None where anchors are not items.
         anchor_class: class ids `[A]`, where labels are classes.
         item_class: class ids `[B]`, where labels are classes.
-        excluded: gives the pairs of a slice of the anchors that do not count, bool `[a, B]`; an anchor with itself
-            never counts.
-        known: gives the pairs of a slice of the anchors that have a label distance, bool `[a, B]`; None: all.
+        excluded: a function that returns the pairs of a slice of the anchors that do not count, bool `[a, B]`. An
+            anchor with itself never counts.
+        known: a function that returns the pairs of a slice of the anchors that have a label distance, bool `[a, B]`.
+            None means that all pairs have one.
         rows: the position of each anchor in the batch `[A]`; None: as in the call, or anchors are proxies.
         cols: the position of each item in the batch `[B]`; None: the whole batch in order, or items are proxies.
         batch: all embeddings of the call, compared or not; `PairLoss.compare` sets it.
@@ -104,9 +109,10 @@ class Comparison:
     batch: Tensor | None = None
 
     def weights(self, scores: Tensor, part: slice) -> Tensor:
-        """1 for each pair of these anchors, 0 for an anchor with itself (by position, never by value): `[a, B]`.
+        """Return 1 for each pair of these anchors that counts, else 0, `[a, B]`.
 
-        Also 0 for pairs that are excluded or have no label distance.
+        An anchor with itself does not count: it is recognized by its position, never by its value. Pairs that are
+        excluded, or that have no label distance, do not count either.
         """
         if self.self_index is None and self.excluded is None and self.known is None:
             return scores.new_ones(()).expand_as(scores)
@@ -127,12 +133,12 @@ class PairLoss(nn.Module):
     Class attributes that a subclass sets:
 
     - `requires`: the kind of labels that it needs: "any", "graded", "binary" or "classes";
-    - `distance`: what `Block.scores` are: "cosine", "dot", "squared_euclidean" or "euclidean";
-    - `normalize`: whether embeddings are normalized first;
-    - `needs_whole_batch`: whether the formula needs all anchors in one block;
-    - `takes_memory`: whether it compares a batch with itself, so that a memory can add items of earlier batches.
+    - `distance`: the kind of `Block.scores`: "cosine", "dot", "squared_euclidean" or "euclidean";
+    - `normalize`: True if embeddings are normalized first;
+    - `needs_whole_batch`: True if the formula needs all anchors in one block;
+    - `takes_memory`: True if the loss compares a batch with itself, so that a memory can add items of earlier batches.
 
-    `block_rows` is the number of anchors in a block (None: chosen for the device).
+    `block_rows` is the number of anchors in a block. None means that the driver chooses it for the device.
 
     Args:
         miner: weights the pairs before the loss; for losses that read `Block.positive`, `Block.negative` or
@@ -151,45 +157,48 @@ class PairLoss(nn.Module):
         self.miner = miner
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The formula: values and counts of the anchors of a block, `[A]` or `[A, T]` each."""
+        """Compute the formula: return values and counts of the anchors of a block, `[A]` or `[A, T]` each."""
         raise NotImplementedError(f"{type(self).__name__} has no values(self, block)")
 
     def extra_repr(self) -> str:
-        """The options, for `repr`."""
+        """Return the options, for `repr`."""
         return options_of(self)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:  # noqa: ARG002
-        """A term of the loss that is not a sum over pairs, or None."""
+        """Return a term of the loss that is not a sum over pairs. Return None if the loss has no such term."""
         return None
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch, a scalar in float32 (float64 for float64 embeddings).
+        """Compute the loss of a batch, a scalar in float32 (float64 for float64 embeddings).
+
+        `labels` are a label space, or a tensor or an array. Floats `[B]` are numbers. A matrix `[A, B]` holds label
+        distances with one row per anchor. Integers `[B]` are classes, for losses on classes and on labels of 0 and 1.
+        Other losses refuse integers.
 
         Args:
             embeddings: `[B, d]`.
-            labels: a label space of the B items, such as `labels[rows]` of a data set; or a tensor or an array: floats
-                `[B]` are numbers, a matrix `[A, B]` holds label distances with one row per anchor, and integers `[B]`
-                are classes, for losses on classes and on labels of 0 and 1; others refuse integers.
+            labels: the labels of the B items, such as `labels[rows]` of a data set.
             anchors: positions `[A]` of the anchors in the batch; default all items.
 
         Raises:
-            InputError: shapes that do not fit, labels of another kind than the loss requires, NaN in label distances.
+            InputError: shapes do not fit, labels are of another kind than the loss requires, or a label distance is
+                NaN.
         """
         return self.value(self.compare(embeddings, labels, anchors))
 
     def value(self, comparison: Comparison) -> Tensor:
-        """The loss of a comparison; NaN if an embedding of the batch or a parameter is not finite."""
+        """Compute the loss of a comparison. Return NaN if an embedding of the batch or a parameter is not finite."""
         values, counts = self.sums(comparison)
-        # If the counts sum to 0, the values are not divided: the loss is a sum, or nothing is compared and it is 0.
+        # If the counts sum to 0, the values are not divided: the loss is a sum, or it is 0 since nothing is compared.
         total = (values / torch.where(counts > 0, counts, 1)).sum()
         penalty = self.penalty(comparison)
         total = total if penalty is None else total + penalty
-        # A NaN in a pair that does not count would be lost.
+        # Pairs that do not count would hide their NaN.
         tensors = list(self.parameters()) if comparison.batch is None else [comparison.batch, *self.parameters()]
         return total + nan_unless_finite(tensors).to(total)
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
-        """Checks a batch and returns its comparison; starts a new batch of the miner."""
+        """Check a batch and return its comparison. Also start a new batch of the miner."""
         name = type(self).__name__
         if self.miner is not None:
             if self.miner.sphere and not self.on_sphere:
@@ -208,7 +217,7 @@ class PairLoss(nn.Module):
         return replace(comparison, x=x, y=y, batch=embeddings)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """Compares the anchors with the batch; a loss that has proxies or chooses its pairs overrides it."""
+        """Compare the anchors with the batch. A loss that has proxies or chooses its pairs overrides this method."""
         classes = None if labels.class_ids is None else labels.class_ids.to(embeddings.device)
         x, anchor_class = embeddings, classes
         if anchors is not None:
@@ -237,7 +246,7 @@ class PairLoss(nn.Module):
 
     @property
     def on_sphere(self) -> bool:
-        """Whether the scores are computed from unit vectors."""
+        """True if the scores are computed from unit vectors."""
         return self.normalize or self.distance == "cosine"
 
     @property
@@ -246,14 +255,14 @@ class PairLoss(nn.Module):
         return "dot" if self.distance == "cosine" else self.distance
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
-        """The number of anchors in a block."""
+        """Return the number of anchors in a block."""
         if self.needs_whole_batch:
             return max(1, len(comparison.x))
         entries = _ENTRIES_CPU if comparison.y.device.type == "cpu" else _ENTRIES_GPU
         return self.block_rows or max(1, entries // max(len(comparison.y), 1))
 
     def sums(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
-        """Sums of values and of counts over the anchors, `[T]` each; only the values have a gradient."""
+        """Sum the values and the counts over the anchors, `[T]` each. Only the values have a gradient."""
         x, y = comparison.x, comparison.y
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
@@ -269,7 +278,7 @@ class PairLoss(nn.Module):
         return sums
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
-        """The block of these anchors, given their similarities or distances `[A, B]`."""
+        """Return the block of these anchors, given their similarities or distances `[A, B]`."""
         self_index, anchor_class = comparison.self_index, comparison.anchor_class
         weights = comparison.weights(scores, part)
         block = Block(
@@ -298,7 +307,7 @@ class PairLoss(nn.Module):
 
 
 def refuse_double_backward() -> None:
-    """Called by a gradient that was computed in the forward pass, and is a constant for autograd.
+    """Refuse to differentiate a gradient that was computed in the forward pass, which is a constant for autograd.
 
     Raises:
         RuntimeError: autograd records the backward pass.
@@ -308,7 +317,7 @@ def refuse_double_backward() -> None:
 
 
 class _Blocked(torch.autograd.Function):
-    """`PairLoss.sums` over blocks of rows; computes the gradients of each block in forward and adds them up."""
+    """`PairLoss.sums` over blocks of rows. The forward pass computes the gradient of each block and adds them up."""
 
     @staticmethod
     def forward(
@@ -334,7 +343,7 @@ class _Blocked(torch.autograd.Function):
             with torch.set_grad_enabled(any(needed)):
                 scores = root(loss.pair_distance, s)
                 values, counts = _columns(loss, loss.block(comparison, scores, part))
-            # Added up in place: a small tensor kept from each block would fragment the heap, which would then grow
+            # The sum is in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.
             if sums is None:
                 sums = (values.detach().sum(0), counts.detach().sum(0))
@@ -367,7 +376,7 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, values: Tensor, _counts: Tensor) -> tuple[Tensor | None, ...]:
         refuse_double_backward()
-        # Scaled out of place: a second backward through the same graph needs the gradients again.
+        # Not scaled in place: a second backward through the same graph needs the gradients again.
         gradients: list[Tensor | None] = []
         for position, need in enumerate(ctx.needed):
             terms = [value * total[position] for value, total in zip(values, ctx.gradients, strict=True) if need]
@@ -376,7 +385,7 @@ class _Blocked(torch.autograd.Function):
 
 
 def _columns(loss: PairLoss, block: Block) -> tuple[Tensor, Tensor]:
-    """Values and counts of a block, `[A, T]` each; anchors that are compared with nothing have count 0."""
+    """Return values and counts of a block, `[A, T]` each. An anchor that is compared with nothing has count 0."""
     values, counts = loss.values(block)
     values, counts = (values[:, None], counts[:, None]) if values.ndim == 1 else (values, counts)
     if block.compared is not None and len(counts) == len(block.compared):  # else the values are not of anchors

@@ -17,8 +17,8 @@ over all ordered pairs. By the KKT conditions, the p of each uncertainty set has
                  l = 2/beta  log(1 + e^{ beta (S - base)})          for negatives
     similarity   l = -y S
 
-The poster calls kl_grouped with the pair loss similarity DRO-KL-G. With gamma = 1 it is the lifted structure loss
-without its hinge, up to log |P_i| and log |N_i|.
+"kl_grouped" with the pair loss "similarity" is DRO-KL-G in the authors' poster. With gamma = 1 it is the lifted
+structure loss without its hinge, up to log |P_i| and log |N_i|.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from contml._support.errors import InputError
-from contml._support.validation import (
-    FiniteFloat,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    check_ranges,
-)
+from contml._support.validation import FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt, check_ranges
 from contml.losses.driver import Block, PairLoss
 from contml.losses.log_sum_exp import log_sum_exp
 from contml.mining import Miner
@@ -48,12 +42,13 @@ class DROLoss(PairLoss):
 
     Args:
         pair: the loss of a pair: "margin", "binomial", or "similarity", which is -S for positives and S for negatives.
-        uncertainty: which distributions are allowed: "topk" takes the mean of the K largest losses, "topk_pn" that of
-            the K/2 largest of the positives and the K/2 largest of the negatives, "kl" weights each by e^{l / gamma},
-            "kl_grouped" does so among the positives of each anchor and among its negatives.
-        k: how many ordered pairs "topk" and "topk_pn" take, or all if there are fewer. It is 4 times the K of the
-            authors' code.
-        gamma: temperature of "kl" and "kl_grouped": the larger, the more even the weights. The paper uses 1 to 0.001.
+        uncertainty: the distributions that are allowed. "topk" takes the mean of the K largest losses. "topk_pn" takes
+            the mean of the K/2 largest of the positives and the K/2 largest of the negatives. "kl" weights each loss by
+            e^{l / gamma}. "kl_grouped" does so among the positives of each anchor and among its negatives.
+        k: the number of ordered pairs that "topk" and "topk_pn" take. They take all if there are fewer. This number is
+            4 times the K of the authors' code.
+        gamma: temperature of "kl" and "kl_grouped". A larger gamma makes the weights more even. The paper uses 1 to
+            0.001.
         margin: margin of the pair loss "margin".
         base: the similarity that positives should be above and negatives below, for "margin" and "binomial".
         alpha: scale of the positives in the pair loss "binomial".
@@ -84,7 +79,7 @@ class DROLoss(PairLoss):
         self.needs_whole_batch = uncertainty != "kl_grouped"  # its groups are rows
 
     def pair_losses(self, block: Block) -> Tensor:
-        """The loss of each pair, `[A, B]`."""
+        """Return the loss of each pair, `[A, B]`."""
         positive = block.label_distances == 0
         if self.pair == "similarity":
             return torch.where(positive, -block.scores, block.scores)
@@ -95,7 +90,10 @@ class DROLoss(PairLoss):
         return torch.where(positive, pull, logsigmoid(-self.beta * above) * (-2 / self.beta))
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The share of each anchor in the loss of the worst distribution, which "kl_grouped" has for each anchor."""
+        """Return each anchor's share `[A]` of the loss under the worst distribution, and counts.
+
+        "kl_grouped" has a distribution for each anchor, the other sets one for all pairs.
+        """
         losses = self.pair_losses(block)
         if self.uncertainty == "kl_grouped":
             value = self._kl_of_rows(losses, block.positive) + self._kl_of_rows(losses, block.negative)
@@ -109,12 +107,18 @@ class DROLoss(PairLoss):
         return (selected * losses).sum(1), selected.sum(1)
 
     def _kl_of_rows(self, losses: Tensor, weights: Tensor) -> Tensor:
-        """`kl_robust` with a group per row `[A]`, without atomic adds: faster, and in the same order on a GPU."""
+        """Compute `kl_robust` with a group per row `[A]`.
+
+        It needs no atomic adds: this is faster, and sums in the same order on a GPU.
+        """
         log_sum, has_weight = log_sum_exp(losses / self.gamma, weights)
         return self.gamma * (log_sum - weights.sum(1).where(has_weight, 1).log())
 
     def _kl(self, losses: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """`kl_robust` of all pairs, divided among the anchors `[A]` by their shares of p, and counts of 0."""
+        """Compute `kl_robust` of all pairs, and divide it among the anchors `[A]` by their shares of p.
+
+        Return counts of 0 beside it.
+        """
         one_group = torch.zeros_like(losses, dtype=torch.int64)
         total = kl_robust(losses, one_group, self.gamma, weights=weights).sum()
         with torch.no_grad():
@@ -126,20 +130,21 @@ class DROLoss(PairLoss):
 def kl_robust(
     losses: Tensor, groups: Tensor, gamma: float | Tensor, dummy: bool = False, *, weights: Tensor | None = None
 ) -> Tensor:
-    """`gamma log mean e^{l / gamma}` over each group: max over p of the expected loss minus gamma KL(p, uniform).
+    """Compute `gamma log mean e^{l / gamma}` over each group.
 
-    Grouped by anchor and sign, this is up to a constant the lifted structure loss (l = -S for positives and S for
-    negatives, gamma 1) and RAW (l = base - S and S - base, gamma 1/alpha and 1/beta, with dummy=True).
+    This is the maximum over p of the expected loss minus gamma KL(p, uniform). Grouped by anchor and sign, two losses
+    are special cases, up to a constant. Lifted structure has l = -S for positives, l = S for negatives, and gamma 1.
+    RAW has l = base - S and S - base, gamma 1/alpha and 1/beta, and dummy=True.
 
     Args:
         losses: the losses of the pairs, of any shape.
-        groups: the group of each pair, of the same shape: whole numbers from 0; below 0: in no group.
+        groups: the group of each pair, of the same shape: whole numbers from 0. A pair below 0 is in no group.
         gamma: above 0; a number, or one for each group.
         dummy: add a pair of loss 0 to each group.
         weights: the weights of the pairs in the mean, >= 0; default 1.
 
     Returns:
-        One value for each group, `[groups.max() + 1]`; 0 for a group without pairs.
+        One value for each group, `[groups.max() + 1]`. A group without pairs has 0.
     """
     losses, groups = losses.reshape(-1), groups.reshape(-1)
     weights = torch.ones_like(losses) if weights is None else weights.reshape(-1)
@@ -159,9 +164,10 @@ def kl_robust(
 
 
 def top_weights(losses: Tensor, weights: Tensor, k: float) -> Tensor:
-    """The part of each pair's weight that belongs to the K largest losses `[N]`; sums to K, or to all weights if less.
+    """Return the part of each pair's weight that belongs to the K largest losses `[N]`.
 
-    Losses that tie for the last places share them, so that the order of the pairs does not matter.
+    The parts sum to K, or to all weights if their sum is less. Losses that tie for the last places share them, so the
+    order of the pairs does not matter.
     """
     nonzero = weights[weights > 0]
     if float(nonzero.sum()) <= k:

@@ -1,6 +1,7 @@
-"""Losses of graded pairs: the scale of label distances, which are assumed to be about 1, and contrastive losses.
+"""Losses of graded pairs: the base that divides label distances by a scale, and contrastive losses.
 
-Label distance gives the degree psi in [0, 1] to which a pair is positive.
+The scale brings label distances to about 1. A pair is positive to the degree psi in [0, 1], a function of its label
+distance.
 
     generalized contrastive  mean over pairs  psi d^2 / 2 + (1 - psi) [margin - d]_+^2 / 2
     relaxed contrastive      1/n sum_ij       psi d^2 + (1 - psi) [margin - d]_+^2
@@ -34,7 +35,7 @@ LabelScale: TypeAlias = PositiveFloat | Literal["median"]
 _BLOCKS, _SIDE = 100, 10
 #: A batch whose median label distance differs from the scale by more than this factor is in another unit.
 _LARGEST_RATIO = 5
-#: The least number of pairs whose median is compared with the scale, and about the number that is read.
+#: The least number of pairs whose median is compared with the scale, and the approximate number of pairs that are read.
 _LEAST_PAIRS, _READ_PAIRS = 20, 2000
 
 
@@ -66,7 +67,11 @@ class ScaledLabelLoss(PairLoss):
         self._to_check = False
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """All pairs of the anchors, if the scale of their label distances is known."""
+        """Compare all pairs of the anchors.
+
+        Raises:
+            InputError: the scale of graded label distances is not known.
+        """
         if not self._known:
             self._known = bool(self.label_unit > 0)  # from a checkpoint
         if not self._known and labels.kind == "graded":
@@ -80,7 +85,7 @@ class ScaledLabelLoss(PairLoss):
         return super().comparison(embeddings, labels, anchors)
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
-        """The block of these anchors, with label distances divided by the scale.
+        """Return the block of these anchors, with label distances divided by the scale.
 
         Raises:
             InputError: the label distances of the batch are far above the scale.
@@ -96,7 +101,8 @@ class ScaledLabelLoss(PairLoss):
     def _check_scale(self, distances: Tensor) -> None:
         """Compare the median of a batch with the scale, which is the median of the training labels.
 
-        A batch of near items has a small median, so one far below the scale is only warned about.
+        Warn if the median of the batch is far below the scale. A batch of near items has a small median, so this is not
+        an error.
 
         Raises:
             InputError: the median of the batch is far above the scale.
@@ -117,9 +123,10 @@ class ScaledLabelLoss(PairLoss):
 
 
 def median_distance(labels: LabelSpace) -> float:
-    """The median of the label distances above 0 of 10,000 random pairs, always the same ones; 1 if there are none.
+    """Return the median of the label distances above 0 of 10,000 random pairs, always the same ones.
 
-    Where labels are lists of pairs, which a random pair is hardly ever among, it is that of all pairs of the lists.
+    Return 1 if all distances are 0. Labels that are lists of judged pairs know few random pairs. For them, return the
+    median of all judged pairs.
     """
     n, num_pairs = len(labels), _BLOCKS * _SIDE**2
     if (judged := labels.judged_pairs) is not None:
@@ -133,8 +140,8 @@ def median_distance(labels: LabelSpace) -> float:
     return float(distances.median()) if len(distances) else 1.0
 
 
-#: Embeddings below this are 0 to a loss that reads ratios of distances, as they are to cosines; squares neither vanish
-#: nor overflow in float32 for those from _SMALL to _LARGE.
+#: A loss on ratios of distances treats embeddings below _SMALLEST as 0, as cosines do. From _SMALL to _LARGE, squares
+#: of embeddings neither vanish nor overflow in float32.
 _SMALLEST, _SMALL, _LARGE = 1e-34, 1e-9, 1e9
 
 Kernel: TypeAlias = Literal["linear", "exponential"]
@@ -158,7 +165,7 @@ class GradedSimilarityLoss(ScaledLabelLoss):
         self.kernel, self.sigma = kernel, sigma
 
     def similarity(self, label_distances: Tensor) -> Tensor:
-        """The similarity of labels `[A, B]` at scaled label distances `[A, B]`."""
+        """Return the similarity of labels `[A, B]` at scaled label distances `[A, B]`, in [0, 1]."""
         ratio = label_distances / self.sigma
         return (1 - ratio).relu() if self.kernel == "linear" else (-ratio).exp()
 
@@ -166,12 +173,12 @@ class GradedSimilarityLoss(ScaledLabelLoss):
 class GeneralizedContrastiveLoss(GradedSimilarityLoss):
     """Generalized contrastive loss (GCL): contrastive loss of graded pairs.
 
-    The mean over all pairs, on unit vectors. On labels of 0 and 1, with the linear kernel and `sigma` 1, it is half the
-    Euclidean contrastive loss, a mean over pairs.
+    The loss is the mean over all pairs of unit vectors. On labels of 0 and 1, with the linear kernel and `sigma` 1, it
+    is half the Euclidean contrastive loss as a mean over pairs.
 
     Args:
         margin: negatives are pushed up to this Euclidean distance of unit vectors, at least 0.
-        kernel: how similar labels are: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
+        kernel: similarity of labels: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
         label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
@@ -193,17 +200,17 @@ class GeneralizedContrastiveLoss(GradedSimilarityLoss):
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over the pairs of each anchor, and their number."""
+        """Return the sum over the pairs of each anchor, and the number of pairs, `[A]` each."""
         d, psi = block.scores, self.similarity(block.label_distances)  # [A,B]
         pair_losses = (psi * d.square() + (1 - psi) * (self.margin - d).relu().square()) / 2
         return (block.weights * pair_losses).sum(1), block.weights.sum(1)
 
 
 class RelaxedContrastiveLoss(ScaledLabelLoss):
-    """Relaxed contrastive loss: label distance says how much a pair is pulled, and how much pushed.
+    """Relaxed contrastive loss: the label distance of a pair weighs its pull against its push.
 
-    The sum over the pairs of an anchor, then the mean over anchors. Distances are relative to the mean distance of the
-    anchor to all items, so that the scale of the embeddings, which are not normalized, does not matter.
+    The loss is the sum over the pairs of an anchor, then the mean over anchors. Distances are divided by the mean
+    distance of the anchor to all items. So the scale of the embeddings, which are not normalized, does not matter.
 
     Args:
         margin: pairs are pushed up to this relative distance, above 0.
@@ -226,7 +233,7 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
         self.margin, self.sigma = margin, sigma
 
     def compare(self, embeddings: Tensor, labels: LabelSpace | Tensor, anchors: Tensor | None = None) -> Comparison:
-        """Checks a batch and returns its comparison, in which very small and very large embeddings are scaled to 1."""
+        """Check a batch and return its comparison. Very small and very large embeddings are scaled to about 1."""
         comparison = super().compare(embeddings, labels, anchors)
         # Ratios of distances do not change, so the factor has no gradient.
         y = full_precision(comparison.y)
@@ -237,7 +244,7 @@ class RelaxedContrastiveLoss(ScaledLabelLoss):
         return replace(comparison, x=x, y=y)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over the pairs of each anchor, and 1."""
+        """Return the sum over the pairs of each anchor `[A]`, and counts of 1."""
         mean = (block.weights * block.scores).sum(1, keepdim=True) / (block.weights.sum(1, keepdim=True) + 1)
         d = block.scores / mean.where(mean > 0, 1)  # [A,B]
         psi = (-block.label_distances.square() / self.sigma).exp()

@@ -1,4 +1,4 @@
-"""Instance cross entropy, of classes and of graded labels: each positive of an anchor against all its negatives.
+"""Instance cross entropy, for classes and for graded labels: each positive of an anchor against all its negatives.
 
     p(i | a) = e^{s S_ai} / ( e^{s S_ai} + sum_{j in N_a} e^{s S_aj} )
     L = - sum_a sum_{i in P_a} log p(i | a)
@@ -11,11 +11,12 @@ negatives of each of the m anchors the same share of the gradient,
 
 which is the gradient of the surrogate  sum_a ( sum_j w_aj S_aj - sum_i w_ai S_ai )  whose weights are held fixed.
 
-For graded labels, a pair is positive to a degree psi in [0, 1], a function of label distance, and negative to 1 - psi:
+With graded labels, a pair is positive to the degree psi in [0, 1], a function of label distance, and negative to the
+degree 1 - psi:
 
     1/m sum_i  sum_j psi_ij softplus( log sum_k (1 - psi_ik) e^{scale s_ik} - scale s_ij )
 
-On labels of 0 and 1 this is the loss of classes.
+On labels of 0 and 1 the two losses are equal.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class InstanceCrossEntropyLoss(PairLoss):
     """Instance cross entropy (ICE): each positive of an anchor is matched against all the anchor's negatives.
 
     The value is the sum of the cross entropies divided by the number of anchors. An anchor without positives or without
-    negatives has no matching distribution and adds 0. A miner's weight of a positive multiplies its cross entropy; that
-    of a negative multiplies its term in the denominators.
+    negatives has no matching distribution and adds 0. A miner's weight of a positive multiplies its cross entropy. A
+    miner's weight of a negative multiplies its term in the denominators.
 
     Args:
         scale: multiplies the similarities before the softmax.
@@ -53,7 +54,7 @@ class InstanceCrossEntropyLoss(PairLoss):
         self.scale, self.reweight = scale, reweight
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """`- sum log p(i | a)` over the positives of each anchor, and 1."""
+        """Return `- sum log p(i | a)` over the positives of each anchor `[A]`, and counts of 1."""
         logits = self.scale * block.scores  # [A,B]
         negatives, has_negative = log_sum_exp(logits, block.negative)  # [A]
         match = logits - negatives[:, None]  # [A,B] log p - log(1 - p)
@@ -71,15 +72,15 @@ class InstanceCrossEntropyLoss(PairLoss):
 
 
 def _softmax(x: Tensor, weights: Tensor) -> Tensor:
-    """`w e^x / sum w e^x` over the last axis of `[A, B]`; 0 where all w are 0."""
+    """Return `w e^x / sum w e^x` over the last axis of `[A, B]`. Return 0 in a row where all w are 0."""
     return torch.where(weights > 0, (x + weights.log()).softmax(1), 0)
 
 
 class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyLoss):
     """Instance cross entropy for graded labels: the same as `instance_cross_entropy` on labels of 0 and 1.
 
-    The default `scale` is for graded labels: 64, that of classes, was worse on all sets of `contml benchmark
-    graded_features`.
+    The default `scale` is for graded labels. The default for classes, 64, was worse on all sets of
+    `contml benchmark graded_features`.
 
     Args:
         scale: multiplies the similarities before the softmax.
@@ -105,6 +106,6 @@ class GradedInstanceCrossEntropyLoss(GradedSimilarityLoss, InstanceCrossEntropyL
         self.scale, self.reweight = scale, reweight
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
-        """The block of these anchors, with graded pairs."""
+        """Return the block of these anchors, with graded pairs."""
         block = super().block(comparison, scores, part)
         return replace(block, similarity=self.similarity(block.label_distances))

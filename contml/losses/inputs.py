@@ -1,4 +1,4 @@
-"""What a loss is, and checks of its inputs: embeddings, labels as a label space, positions of anchors."""
+"""The type of a loss, and checks of its inputs: embeddings, labels as a label space, positions of anchors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JUDGED_STEPS: dict[LabelKind, str] = {
     "triplets": "TripletStep, 'step=triplets'",
     "rankings": "RankingStep, 'step=rankings'",
 }
-#: The hint where a matrix cannot hold label distances.
+#: The hint if a matrix cannot hold label distances.
 _VECTORS = "vectors are labels of VectorLabels"
 
 
@@ -37,23 +37,22 @@ _VECTORS = "vectors are labels of VectorLabels"
 class Loss(Protocol):
     """`loss(embeddings, labels, anchors=None) -> scalar`, a `torch.nn.Module`.
 
-    embeddings `[B, d]`. labels: a label space of the B items; or a tensor: floats `[B]` are numbers, a matrix `[A, B]`
-    has the label distances of one anchor per row, integers `[B]` are classes, which a loss that takes graded labels
-    refuses. anchors `[A]`: positions in the batch; default all items.
+    `embeddings` are `[B, d]`. `labels` are a label space of the B items, or a tensor. Floats `[B]` are numbers. A
+    matrix `[A, B]` holds the label distances of one anchor per row. Integers `[B]` are classes. A loss that takes
+    graded labels refuses integers. `anchors` `[A]` are positions in the batch; by default all items are anchors.
     """
 
     requires: Requirement
 
     def __call__(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch."""
-        ...
+        """Compute the loss of a batch."""
 
 
 def check_loss(loss: object) -> None:
     """Refuse an object that is not a loss.
 
     Raises:
-        InputError: it is not a module, or its `requires` is not a kind of labels.
+        InputError: the object is not a module, or its `requires` is not a kind of labels.
     """
     if isinstance(loss, type) and issubclass(loss, nn.Module):
         raise InputError("loss", f"the class {loss.__name__}", "must be a loss", f"give {loss.__name__}()")
@@ -72,7 +71,13 @@ def check_requirement(
     kind: LabelKind,
     binarize: str = "ThresholdLabels(space, threshold) or NearestLabels(space, k)",
 ) -> None:
-    """Refuse labels of a kind that a loss of this name cannot train on; `binarize`: how to make graded labels 0 / 1.
+    """Refuse labels of a kind that the loss cannot train on.
+
+    Args:
+        name: the name of the loss, for the error.
+        requires: the kind of labels that the loss needs.
+        kind: the kind of the labels.
+        binarize: the way to make graded labels 0 / 1, for the hint of the error.
 
     Raises:
         InputError: the loss does not fit the labels.
@@ -99,7 +104,7 @@ def check_embeddings(embeddings: object) -> None:
     """Refuse embeddings that are not a tensor of floats `[B, d]` of at least 2 items.
 
     Raises:
-        InputError: they are not.
+        InputError: the embeddings have another type or shape.
     """
     if not isinstance(embeddings, Tensor):
         raise InputError("embeddings", type(embeddings).__name__, "must be a tensor of floats [items, dim]")
@@ -113,26 +118,33 @@ def check_embeddings(embeddings: object) -> None:
 
 
 def check_dim(embeddings: Tensor, dim: int, same_as: str) -> None:
-    """Refuse embeddings `[B, d]` of another dimension. `same_as` says in words what has `dim` dimensions.
+    """Refuse embeddings `[B, d]` if d is not `dim`.
+
+    `same_as` names the object that has `dim` dimensions, for the error.
 
     Raises:
-        InputError: d is not dim.
+        InputError: d is not `dim`.
     """
     if embeddings.shape[1] != dim:
         raise InputError("embeddings", f"{embeddings.shape[1]} dimensions", f"must have {dim}, as {same_as}")
 
 
 def nan_unless_finite(tensors: Iterable[Tensor]) -> Tensor:
-    """0 if all entries are finite, else NaN; without a gradient. It reads each tensor once and does not synchronize."""
+    """Return 0 if all entries are finite, else NaN, without a gradient.
+
+    The function reads each tensor once and does not synchronize with the device.
+    """
     ranges = [torch.aminmax(tensor.detach()) for tensor in tensors if tensor.numel()]
     return sum((low * 0 + high * 0 for low, high in ranges), torch.zeros(()))
 
 
 def as_anchors(anchors: Any, embeddings: Tensor) -> Tensor | None:
-    """Positions `[A]` of anchors in a batch in int64, or None for all; a mask, bool `[B]`, selects its True entries.
+    """Convert anchors to positions `[A]` in a batch, int64. A mask, bool `[B]`, selects its True entries.
+
+    Return None if `anchors` is None: all items are anchors.
 
     Raises:
-        InputError: they are not positions in the batch.
+        InputError: the anchors are not positions in the batch.
     """
     if anchors is None:
         return None
@@ -151,22 +163,16 @@ def as_anchors(anchors: Any, embeddings: Tensor) -> Tensor | None:
         raise InputError("anchors", got, f"must be positions 0 to {batch - 1} in the batch") from None
 
 
-def as_labels(
-    name: str,
-    requires: Requirement,
-    labels: Any,
-    embeddings: Tensor,
-    anchors: Tensor | None,
-) -> LabelSpace:
-    """The labels of a batch as a label space of the kind that a loss of this name requires.
+def as_labels(name: str, requires: Requirement, labels: Any, embeddings: Tensor, anchors: Tensor | None) -> LabelSpace:
+    """Return the labels of a batch as a label space of the kind that the loss requires.
 
-    Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame: floats `[B]` are
-    `NumberLabels`; a matrix `[A, B]` holds the label distances of the anchors; integers, booleans or categories `[B]`
-    are classes. A loss that takes graded labels refuses integers, which may be numbers or classes. None of these has
-    row numbers.
+    Besides a label space, a loss takes a tensor, an array, a list or a column of a data frame. Floats `[B]` become
+    `NumberLabels`. A matrix `[A, B]` holds the label distances of the anchors. Integers, booleans or categories `[B]`
+    are classes. A loss that takes graded labels refuses integers, which may be numbers or classes. Labels made from
+    such inputs have no row numbers.
 
     Raises:
-        InputError: shapes that do not fit, labels of another kind than the loss requires, label distances that are
+        InputError: shapes do not fit, labels are of another kind than the loss requires, or a label distance is
             negative, not finite, or not 0 between an anchor and itself.
     """
     space = labels if isinstance(labels, LabelSpace) else _as_space(name, requires, labels, embeddings, anchors)
@@ -228,7 +234,7 @@ def _as_space(name: str, requires: Requirement, labels: Any, embeddings: Tensor,
 
 
 def _without_rows(labels: LabelSpace) -> LabelSpace:
-    """The labels of a bare tensor, whose items have no row numbers in a data set."""
+    """Remove the row numbers of labels that were made from a bare tensor, and return the labels."""
     labels.rows = None
     return labels
 

@@ -4,16 +4,16 @@ They need log-sum-exps over the items beyond each item of a row: O(B log B) per 
 
     beyond(j) = { k : key_k >= key_j }     with ties;     { k : key_k > key_j }     strictly
 
-A row is sorted by key, largest first; `logcumsumexp` then has the sums of all prefixes, and a run of equal keys is read
-at its last (strictly: before its first) entry.
+A row is sorted by key, largest first. `logcumsumexp` then has the sums of all prefixes. With ties, the sum for a run of
+equal keys is read at the last entry of the run. Strictly, it is read before its first entry.
 
 CoSENT: of any two pairs of items, the one with the smaller label distance is the more similar.
 
     log ( 1 + sum_{p, q: D_p < D_q} e^{scale (s_q - s_p)} )      over all ordered pairs p, q of an anchor and an item
 
 Su: "CoSENT", 2022. A pair p = (a, i) is compared with the pairs of all anchors, so label distances of different anchors
-must be comparable. Per anchor, p and q have the same anchor, and the loss is the mean of one logarithm per anchor: the
-smooth form of the dense triplet loss.
+must be comparable. With `per_anchor`, p and q have the same anchor, and the loss is the mean of one logarithm per
+anchor: the smooth form of the dense triplet loss.
 
 Sorting the P pairs by label distance takes O(P log P); the matrix of P x P comparisons is never formed.
 
@@ -61,8 +61,8 @@ from contml.losses.log_sum_exp import log_sum_exp, softmax_of_members
 class SortedRows(NamedTuple):
     """The order of the rows of a matrix, largest key first.
 
-    order `[A, B]`: the columns in this order, non-members last; first, last `[A, B]`: the first position and that after
-    the last of the run of equal keys that a position is in.
+    order `[A, B]` holds the columns in this order, non-members last. Each position is in a run of equal keys. first and
+    last `[A, B]` hold the first position of the run, and the position after its last.
     """
 
     order: Tensor
@@ -70,41 +70,47 @@ class SortedRows(NamedTuple):
     last: Tensor
 
     def before(self, x: Tensor, strict: bool) -> Tensor:
-        """`log sum e^x` over the entries with a larger key, or also an equal one if not strict, `[A, B]` by position.
+        """Compute `log sum e^x` over the entries with a larger key, `[A, B]` by position.
 
-        x `[A, B]`, by position, -inf for non-members; -inf where there is no entry.
+        If not `strict`, entries with an equal key count too. x `[A, B]` is by position, with -inf for non-members. The
+        value is -inf where there is no entry.
         """
         sums = torch.cat((x.new_full((len(x), 1), -torch.inf), x.logcumsumexp(1)), 1)  # [A,B+1]
         return sums.gather(1, self.first if strict else self.last)
 
     def after(self, x: Tensor, strict: bool) -> Tensor:
-        """`log sum e^x` over the entries with a smaller key, or also an equal one if not strict, `[A, B]`."""
+        """Compute `log sum e^x` over the entries with a smaller key, `[A, B]` by position.
+
+        If not `strict`, entries with an equal key count too.
+        """
         sums = torch.cat((x.flip(1).logcumsumexp(1).flip(1), x.new_full((len(x), 1), -torch.inf)), 1)  # [A,B+1]
         return sums.gather(1, self.last if strict else self.first)
 
     def by_column(self, x: Tensor) -> Tensor:
-        """Entries by position, in the order of the columns, `[A, B]`."""
+        """Return entries that are given by position in the order of the columns, `[A, B]`."""
         return torch.empty_like(x).scatter_(1, self.order, x)
 
 
 def sort_rows(key: Tensor, member: Tensor) -> SortedRows:
-    """The order of the members (bool `[A, B]`) of each row by key `[A, B]`, finite."""
+    """Sort the members (bool `[A, B]`) of each row by their finite keys `[A, B]`."""
     keys, order = (-key).masked_fill_(~member, torch.inf).sort(1)
     return SortedRows(order, torch.searchsorted(keys, keys), torch.searchsorted(keys, keys, right=True))
 
 
 def ranked_cross_entropy(x: Tensor, key: Tensor, share: Tensor, member: Tensor, *, strict: bool) -> Tensor:
-    """`sum_j share_j ( log sum_{k beyond j} e^{x_k} - x_j )` over the members of each row, `[A]`.
+    """Compute `sum_j share_j ( log sum_{k beyond j} e^{x_k} - x_j )` over the members of each row, `[A]`.
 
-    A member with nothing beyond it adds 0. x, key, share `[A, B]`: share >= 0 and not differentiated; member `[A, B]`:
-    bool.
+    A member with nothing beyond it adds 0. x, key and share are `[A, B]`. share is >= 0 and gets no gradient. member is
+    bool `[A, B]`.
     """
-    value: Tensor = _RankedCrossEntropy.apply(x, key, share, member, strict)
-    return value
+    return _RankedCrossEntropy.apply(x, key, share, member, strict)
 
 
 class _RankedCrossEntropy(torch.autograd.Function):
-    """The gradient `e^{x_k} sum_{j: k beyond j} share_j / sum_j` needs the same sums from the other end."""
+    """Autograd of `ranked_cross_entropy`.
+
+    The gradient `e^{x_k} sum_{j: k beyond j} share_j / sum_j` needs the same sums from the other end.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, key: Tensor, share: Tensor, member: Tensor, strict: bool) -> Tensor:
@@ -147,7 +153,7 @@ class CoSENTLoss(PairLoss):
         self.needs_whole_batch = not per_anchor
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The logarithm of each anchor, or that of all pairs `[1]`, and 1."""
+        """Return the logarithm of each anchor `[A]`, or of all pairs `[1]`, and counts of 1."""
         matrices = (self.scale * block.scores, block.label_distances, block.weights > 0)  # [A,B]
         rows = matrices if self.per_anchor else [matrix.reshape(1, -1) for matrix in matrices]
         value: Tensor = _CoSENT.apply(*rows)
@@ -179,8 +185,8 @@ class _CoSENT(torch.autograd.Function):
 class RankNContrastLoss(PairLoss):
     """Rank-N-Contrast: embedding distances are in the order of label distances; only their order is used.
 
-    The mean over all pairs of an anchor with another item. Items at equal label distances are in each other's
-    denominators.
+    The loss is the mean over all pairs of an anchor with another item. Items at equal label distances are in each
+    other's denominators.
 
     Args:
         temperature: divides the Euclidean distances of the embeddings, which are not normalized; above 0.
@@ -195,7 +201,7 @@ class RankNContrastLoss(PairLoss):
         self.temperature = temperature
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over the pairs of each anchor, and their number."""
+        """Return the sum over the pairs of each anchor, and the number of pairs, `[A]` each."""
         x, member = block.scores / -self.temperature, block.weights > 0  # [A,B]
         value = ranked_cross_entropy(x, block.label_distances, torch.ones_like(x), member, strict=False)
         return value, block.weights.sum(1)
@@ -213,8 +219,8 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         similarity: "cosine" of embeddings, or "student_t" of their Euclidean distances.
         temperature: divides cosines, or squared distances; null is 0.1 for cosine and 1 for student_t.
         learn_temperature: learn the temperature, from this value on.
-        denominator: the terms that a pair is contrasted with: "all" of its anchor; "exp": all, each by 1 - K in the
-            exponent; "threshold": the items at a larger label distance.
+        denominator: the terms that a pair is contrasted with. "all" takes all terms of its anchor. "exp" takes all,
+            each multiplied by 1 - K in the exponent. "threshold" takes the items at a larger label distance.
         label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
     """
 
@@ -240,7 +246,7 @@ class SoftInfoNCELoss(ScaledLabelLoss):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature))) if learn_temperature else None
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Cross entropy of each anchor, and 1 where it has another item."""
+        """Return the cross entropy of each anchor `[A]`, and 1 where the anchor has another item."""
         s, d, member = block.scores, block.label_distances, block.weights > 0  # [A,B]
         temperature = self.temperature if self.log_temperature is None else self.log_temperature.exp().to(s.dtype)
         x = s / temperature if self.similarity == "cosine" else -(s / temperature).log1p()

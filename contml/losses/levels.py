@@ -43,7 +43,7 @@ class LevelLosses(nn.Module):
         self.requires: Requirement = losses[0].requires
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch, a scalar.
 
         Args:
             embeddings: `[B, d]`, the concatenated parts.
@@ -64,8 +64,9 @@ class MatryoshkaLoss(nn.Module):
     """The mean of a loss for each of several lengths of an embedding, each with its own parameters and memory.
 
     Args:
-        loss: a loss, which is copied for each length; or one for each length, such as losses with proxies of it.
-        dims: the lengths, shortest first; the last is that of the whole embedding.
+        loss: one loss, which is copied for each length. Or a list with one loss for each length, for losses with
+            proxies.
+        dims: the lengths, shortest first; the last is the length of the whole embedding.
         normalize: scale each shorter embedding to length 1, for a model that normalizes its embeddings.
     """
 
@@ -84,14 +85,14 @@ class MatryoshkaLoss(nn.Module):
         self.requires: Requirement = losses[0].requires
 
     def extra_repr(self) -> str:
-        """The lengths, for `repr`."""
+        """Return the lengths, for `repr`."""
         return f"dims={self.dims}, normalize={self.normalize}"
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch, a scalar.
 
         Args:
-            embeddings: `[B, d]`, d the last of the lengths.
+            embeddings: `[B, d]`, where d is the last of the lengths.
             labels: as the losses take them.
             anchors: positions `[A]` of the anchors in the batch; default all items.
 

@@ -3,8 +3,8 @@
     l(a, i, j) = ( log D(f_a, f_i) / D(f_a, f_j) - log D_y(a, i) / D_y(a, j) )^2
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, Eq. 3-4.
-With r_i = log D(f_a, f_i) - log D_y(a, i) it is (r_i - r_j)^2, and the mean over all pairs i < j of an anchor's items
-is twice the unbiased variance of r: no list of triplets is needed.
+Let r_i = log D(f_a, f_i) - log D_y(a, i). Then l is (r_i - r_j)^2, and the mean of l over all pairs i < j of an
+anchor's items is twice the unbiased variance of r. So no list of triplets is needed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ EPSILON = 1e-6
 class LogRatioLoss(PairLoss):
     """Log-ratio loss over dense triplets, for graded labels.
 
-    The mean over the triplets of an anchor, then over the anchors that have at least two items at a label distance
-    above 0. Items at label distance 0 are left out, so class labels are refused. Embeddings are not normalized, as in
-    the paper.
+    The loss is the mean over the triplets of an anchor, then over the anchors. An anchor needs at least two items at a
+    label distance above 0. Items at label distance 0 are left out, so class labels are refused. Embeddings are not
+    normalized, as in the paper.
 
     Args:
         squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code.
-        label_power: the power of label distances, above 0; None: 2 if `squared`, else 1, so that plain embedding
-            distances become proportional to plain label distances. The paper's form for 1 - mIoU and for Word Mover's
-            Distance is `squared=True, label_power=1`. A power that float32 cannot hold makes the loss infinite or NaN.
-        strict: only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper; False keeps ties too, so that items
-            at equal label distances are pulled to equal embedding distances.
+        label_power: the power of label distances, above 0. The default is 2 if `squared`, else 1: plain embedding
+            distances then become proportional to plain label distances. The paper's form for 1 - mIoU and for Word
+            Mover's Distance is `squared=True, label_power=1`. A power that float32 cannot hold makes the loss infinite
+            or NaN.
+        strict: use only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper. False keeps ties too: items at
+            equal label distances are pulled to equal embedding distances.
     """
 
     requires: Requirement = "graded"
@@ -47,16 +48,15 @@ class LogRatioLoss(PairLoss):
         self.distance = "squared_euclidean" if squared else "euclidean"
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Mean over the dense triplets of each anchor, and 1 where it has any."""
+        """Return the mean over the dense triplets of each anchor `[A]`, and 1 where the anchor has any."""
         # Items at label distance 0 are left out.
         member = (block.label_distances > 0).to(block.weights.dtype).mul_(block.weights)  # [A,B]
         power = self.label_power or (2 if self.squared else 1)
-        result: tuple[Tensor, Tensor] = _LogRatio.apply(block.scores, block.label_distances, member, power, self.strict)
-        return result
+        return _LogRatio.apply(block.scores, block.label_distances, member, power, self.strict)
 
 
 class _LogRatio(torch.autograd.Function):
-    """The formula with its gradient in closed form: a third of the passes over `[A, B]` that autograd takes.
+    """The formula with its gradient in closed form, in a third of autograd's passes over `[A, B]`.
 
     With n members, r_i as above and c_i = r_i - mean(r): sum_{i<j} (r_i - r_j)^2 = n sum c_i^2, d/dr_i = 2 n c_i.
     """
@@ -92,7 +92,10 @@ class _LogRatio(torch.autograd.Function):
 
 
 def _within_ties(c: Tensor, member: Tensor, label_distances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """For pairs of equal label distance: the sum of (r_i - r_j)^2 `[A]`, number `[A]`, half its gradient `[A, B]`."""
+    """Sum (r_i - r_j)^2 over the pairs of equal label distance `[A]`.
+
+    Also return the number of these pairs `[A]`, and half the gradient of the sum `[A, B]`.
+    """
     sorted_distances, order = label_distances.sort(1)
     group = torch.zeros_like(order)
     group[:, 1:] = (sorted_distances[:, 1:] != sorted_distances[:, :-1]).cumsum(1)

@@ -15,38 +15,38 @@ _MAX_EXPONENT = 80.0
 
 
 def log_one_plus_sum_exp(x: Tensor, weights: Tensor) -> Tensor:
-    """`log(1 + sum w e^x)` over the last axis: `[A, B]` to `[A]`; 0 with gradient 0 where all w are 0.
+    """Compute `log(1 + sum w e^x)` over the last axis: `[A, B]` to `[A]`.
 
-    x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
+    Where all w are 0, the value and its gradient are 0. x `[A, B]` is finite, of any size. weights `[A, B]` are >= 0,
+    or bool.
     """
-    value: Tensor = _LogOnePlusSumExp.apply(x, weights.to(x.dtype))
-    return value
+    return _LogOnePlusSumExp.apply(x, weights.to(x.dtype))
 
 
 def log_sum_exp(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """`log(sum w e^x)` over the last axis, and whether any w is above 0: `[A, B]` to `[A]` each.
+    """Compute `log(sum w e^x)` over the last axis, `[A]`. Also return True where any w is above 0, bool `[A]`.
 
-    Where all w are 0 it is 0, with gradient 0. x `[A, B]`: finite, of any size; weights `[A, B]`: >= 0, or bool.
+    Where all w are 0, the value and its gradient are 0. x `[A, B]` is finite, of any size. weights `[A, B]` are >= 0,
+    or bool.
     """
-    result: tuple[Tensor, Tensor] = _LogSumExp.apply(x, weights.to(x.dtype))
-    return result
+    return _LogSumExp.apply(x, weights.to(x.dtype))
 
 
 def shares(weights: Tensor) -> Tensor:
-    """`w / sum w` over the last axis of `[A, B]`; 0 where all w are 0."""
+    """Return `w / sum w` over the last axis of `[A, B]`. Return 0 in a row where all w are 0."""
     total = weights.sum(1, keepdim=True)
     return weights / total.where(total > 0, 1)
 
 
 def softmax_of_members(x: Tensor, member: Tensor) -> Tensor:
-    """The softmax of the members (bool `[A, B]`) of each row, 0 for all others, also in a row without members."""
+    """Return the softmax of the members (bool `[A, B]`) of each row. All other entries are 0."""
     x = x.masked_fill(~member, -torch.inf)
     maximum = x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
     return shares((x - maximum).exp())
 
 
 class _LogSumExp(torch.autograd.Function):
-    """Three times as fast as masked `logsumexp`, whose terms are -inf where the weight is 0."""
+    """Log-sum-exp with weights: three times as fast as a masked `logsumexp` with terms of -inf at weight 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,10 +83,10 @@ class _LogOnePlusSumExp(torch.autograd.Function):
 
 
 def _maximum(x: Tensor, weights: Tensor) -> Tensor:
-    """The largest x with a weight in each row `[A, 1]`; -inf if all weights are 0."""
+    """Return the largest x with a weight in each row `[A, 1]`. Return -inf if all weights of the row are 0."""
     return x.masked_fill(weights == 0, -torch.inf).amax(1, keepdim=True)
 
 
 def _terms(x: Tensor, weights: Tensor, maximum: Tensor) -> Tensor:
-    """`w e^(x - maximum)`, `[A, B]`."""
+    """Return `w e^(x - maximum)`, `[A, B]`."""
     return (x - maximum).clamp_(-_MAX_EXPONENT, _MAX_EXPONENT).exp_().mul_(weights)

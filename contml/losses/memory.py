@@ -4,7 +4,7 @@
 
 Wang, Zhang, Huang, Scott: "Cross-Batch Memory for Embedding Learning", CVPR 2020. Embeddings drift slowly, so the
 embeddings of a few steps ago are close to the current model's. With each embedding the memory keeps the row of its
-label in the label space of the data set, so that it works with labels of any kind.
+label in the label space of the data set. So the memory works with labels of any kind.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _CLASS_IDS, _EMPTY = 0, -1
 
 
 class CrossBatchMemory(nn.Module):
-    """Any pair loss of a batch against itself and a memory of earlier embeddings, which get no gradient.
+    """A pair loss of a batch against itself and a memory of earlier embeddings, which get no gradient.
 
     Pairs of an anchor with its own image from an earlier batch are left out. In eval mode the memory is only read.
-    Labels are batches of one label space, `labels[rows]`; labels of another space are refused. Integer classes `[B]`
-    work too, with a warning: they have no row numbers, so an anchor's own image from an earlier batch counts as another
+    Labels are batches of one label space, `labels[rows]`. Labels of another space are refused. Integer classes `[B]`
+    work too, with a warning. They have no row numbers, so an anchor's own image from an earlier batch counts as another
     item of its class.
 
     Args:
@@ -43,13 +43,13 @@ class CrossBatchMemory(nn.Module):
         size: the number of embeddings in the memory; new ones replace the oldest.
         start: the number of training steps before the memory is used, since embeddings drift fast at first; 1000 in
             the paper.
-        embedding_dim: the embedding dimension; default that of the first batch.
+        embedding_dim: the embedding dimension; default the dimension of the first batch.
     """
 
     embeddings: Tensor
     rows: Tensor
 
-    #: Images of several batches are compared, which are mirrored apart.
+    #: The loss compares images of several batches. Each batch is mirrored separately.
     compares_batches = True
 
     @check_ranges
@@ -62,10 +62,10 @@ class CrossBatchMemory(nn.Module):
         self.register_buffer("rows", torch.zeros(size, dtype=torch.int64))  # of the label space, or class ids
         self.steps, self.written = 0, 0
         self._identity = _EMPTY  # of the label space that `rows` belong to
-        self._warned = False  # whether the warning about integer classes was given
+        self._warned = False  # True if the warning about integer classes was given
 
     def extra_repr(self) -> str:
-        """The options and the number of embeddings, for `repr`."""
+        """Return the options and the number of embeddings, for `repr`."""
         return f"{len(self):,} of {self.size:,} embeddings remembered, start={self.start}"
 
     @property
@@ -74,15 +74,15 @@ class CrossBatchMemory(nn.Module):
         return self.loss.requires
 
     def __len__(self) -> int:
-        """The number of embeddings in the memory."""
+        """Return the number of embeddings in the memory."""
         return min(self.written, self.size)
 
     def reset(self) -> None:
-        """Remove all embeddings; the number of steps is kept."""
+        """Remove all embeddings, but keep the number of steps."""
         self.written, self._identity = 0, _EMPTY
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch, a scalar.
 
         Args:
             embeddings: `[B, d]`.
@@ -118,7 +118,7 @@ class CrossBatchMemory(nn.Module):
             return self.loss.value(self.loss.compare(items, ClassLabels(rows), anchors))
 
         def same_image(part: slice) -> Tensor:
-            """True where an item of the memory is the anchor's own image: bool `[A, B + M]`."""
+            """Return True where an item of the memory is the anchor's own image, bool `[A, B + M]`."""
             same = rows[anchors[part], None] == rows
             same[:, :batch_size] = False  # within the batch, an anchor is excluded by its position
             return same
@@ -127,7 +127,7 @@ class CrossBatchMemory(nn.Module):
         return self.loss.value(replace(self.loss.compare(items, labels, anchors), excluded=same_image))
 
     def _rows_of(self, batch: LabelSpace) -> tuple[Tensor, int]:
-        """The row numbers or class ids to store `[B]`, and the identity of their label space."""
+        """Return the row numbers or class ids to store `[B]`, and the identity of their label space."""
         if batch.rows is not None:
             return batch.rows, batch.identity
         if batch.class_ids is None:
@@ -167,7 +167,7 @@ class CrossBatchMemory(nn.Module):
         self.written += len(x)
 
     def get_extra_state(self) -> Tensor:
-        """The numbers of steps and of embeddings written so far, and the identity of their label space, `[3]`."""
+        """Return the numbers of steps and of embeddings written so far, and the identity of the label space, `[3]`."""
         return torch.tensor([self.steps, self.written, self._identity])
 
     def set_extra_state(self, state: Tensor) -> None:

@@ -35,8 +35,8 @@ class NPairsLoss(PairLoss):
     Negatives are the positives of the other classes. Anchors that are not the first of their class add nothing.
 
     Args:
-        l2: weight of the mean squared norm of the items of all pairs. 0.0015 equals the published 0.003, since the
-            losses of TensorFlow and of the authors of HDML take half of that mean.
+        l2: weight of the mean squared norm of the items of all pairs. The published weight is 0.003. It equals 0.0015
+            here, since the losses of TensorFlow and of the authors of HDML take half the mean.
         distance: "dot" compares by dot products, as Sohn does; "squared_euclidean" by squared Euclidean distances, as
             "Hardness-Aware Deep Metric Learning" prints it.
     """
@@ -50,14 +50,17 @@ class NPairsLoss(PairLoss):
         self.l2, self.distance = l2, distance
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each pair, and 1: an anchor has one positive; its negatives are the positives of the other pairs."""
+        """Return the value of each pair `[A]`, and counts of 1.
+
+        An anchor has one positive. Its negatives are the positives of the other pairs.
+        """
         similarity = block.scores if self.distance == "dot" else -block.scores
         own_similarity = similarity.gather(1, block.label_distances.argmin(1, keepdim=True))  # [A,1]
         value = log_one_plus_sum_exp(similarity - own_similarity, block.negative)
         return value, torch.ones_like(value)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """The anchors of the pairs with the positives of all pairs."""
+        """Compare the anchors of the pairs with the positives of all pairs."""
         classes = _classes(labels, embeddings)
         rows, positives = first_pairs(classes)
         if not len(positives):
@@ -66,11 +69,11 @@ class NPairsLoss(PairLoss):
             rows = anchors[torch.isin(anchors, rows)]
         both = embeddings.index_select(0, torch.cat((rows, positives)))
         chosen = _chosen(both[: len(rows)], both[len(rows) :], classes, rows, positives)
-        # Pair by pair: `penalty` need not look for the positive of an anchor.
+        # Rows are pairs, so `penalty` need not look for the positive of an anchor.
         return chosen if anchors is not None or not len(rows) else replace(chosen, item_class=chosen.anchor_class)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
-        """L2 on the items of the pairs."""
+        """Return the L2 term of the items of the pairs. Return None if its weight is 0."""
         if self.l2 == 0:
             return None
         a, y = full_precision(comparison.x), full_precision(comparison.y)
@@ -100,7 +103,10 @@ class AngularLoss(PairLoss):
         self.alpha = alpha
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each ordered pair, and 1; an item that is not an anchor has weights of 0."""
+        """Return the value of each ordered pair `[A]`, and counts of 1.
+
+        Items that are no anchors have weights of 0.
+        """
         tan2 = math.tan(math.radians(self.alpha)) ** 2
         counts, partner = block.positive.max(1)  # an anchor has one positive, which is a row of the block too
         own_score = block.scores.gather(1, partner[:, None])  # [A,1]
@@ -108,7 +114,7 @@ class AngularLoss(PairLoss):
         return counts * log_one_plus_sum_exp(exponent, block.negative), counts
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """The items of all pairs with each other."""
+        """Compare the items of all pairs with each other."""
         classes = _classes(labels, embeddings)
         paired = (class_pairs(classes) >= 0).nonzero()[:, 0]
         cols = paired if len(paired) else torch.arange(len(classes), device=classes.device)  # reductions need columns
@@ -125,7 +131,7 @@ class AngularLoss(PairLoss):
 
 
 def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -> Comparison:
-    """Compares the items at `rows` of a batch, x, with the items at `cols`, y."""
+    """Compare x, the items at `rows` of a batch, with y, the items at `cols`."""
     anchor_class, item_class = classes[rows], classes[cols]
 
     def label_distances(part: slice) -> Tensor:
@@ -135,7 +141,10 @@ def _chosen(x: Tensor, y: Tensor, classes: Tensor, rows: Tensor, cols: Tensor) -
 
 
 def first_pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
-    """The positions of the first and of the second item `[P]` of each class that has two, by those of the first."""
+    """Return the positions of the first and of the second item `[P]` of each class that has two.
+
+    Classes are in the order of their first items.
+    """
     sorted_classes, order = classes.sort(stable=True)
     same_class = sorted_classes[1:] == sorted_classes[:-1]
     is_first = same_class.clone()  # the first item of each class that has two or more
@@ -145,7 +154,10 @@ def first_pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def class_pairs(classes: Tensor) -> Tensor:
-    """The position of each item's partner `[B]`, for the first two items of a class; -1 for all other items."""
+    """Return the position of each item's partner `[B]`, for the first two items of a class.
+
+    All other items have -1.
+    """
     a, p = first_pairs(classes)
     partner = torch.full_like(classes, -1)
     partner[a], partner[p] = p, a

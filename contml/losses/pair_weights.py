@@ -2,9 +2,9 @@
 
     w_ij = (1 - 2 I_ij) dH / ds_ij        I_ij: 1 for positives, else 0
 
-"A Unified View of Deep Metric Learning via Gradient Analysis". H is the sum of the loss's values, before it is averaged
-(the 1/m of most losses). s_ij and s_ji are separate variables: w_ij is the derivative with respect to row i only. A
-weight is >= 0 where the loss pulls positives closer and pushes negatives away.
+"A Unified View of Deep Metric Learning via Gradient Analysis". H is the sum of the loss's values, before the division
+by their number (the 1/m of most losses). s_ij and s_ji are separate variables: w_ij is the derivative with respect to
+row i only. A weight is >= 0 where the loss pulls positives closer and pushes negatives away.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from contml.losses.inputs import as_anchors
 def pair_weights(
     loss: object, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None
 ) -> Tensor:
-    """The weight that a loss gives each pair of a batch, as `[A, B]`, without an autograd graph.
+    """Return the weight that a loss gives each pair of a batch, `[A, B]`, without an autograd graph.
 
     The similarity s is the cosine where the loss compares unit vectors, even if its formula uses their distance. For
     embeddings that are not normalized, s is the dot product, or minus the distance of the formula (Euclidean or squared
-    Euclidean). A miner of the loss weighs the pairs first; it repeats the draws of its last training call.
+    Euclidean). A miner of the loss weighs the pairs first. The miner repeats the draws of its last training call.
 
     Args:
         loss: a pair loss.
@@ -35,8 +35,8 @@ def pair_weights(
         anchors: positions `[A]` of the anchors in the batch; default all items.
 
     Returns:
-        Anchors by items `[A, B]`; for a loss with proxies, items by proxies `[A, P]` or proxies by items `[P, B]`. 0
-        for an anchor with itself, and for pairs that the loss does not use.
+        Anchors by items `[A, B]`. For a loss with proxies, items by proxies `[A, P]` or proxies by items `[P, B]`. The
+        weight is 0 for an anchor with itself, and for pairs that the loss does not use.
 
     Raises:
         InputError: the loss is not a pair loss, or it refuses the embeddings or the labels.
@@ -62,7 +62,7 @@ def pair_weights(
         return weights
     # The loss chose its pairs: all other pairs of the batch have weight 0.
     batch_weights = weights.new_zeros(len(embeddings), len(embeddings))
-    # An anchor that appears twice has two rows. A partner reads the first, so that one is written last.
+    # An anchor that appears twice has two rows. A partner reads the first row, so the first row is written last.
     for row, row_weights in zip(comparison.rows.flip(0).tolist(), weights.flip(0), strict=True):
         batch_weights[row, comparison.cols] = row_weights
     positions = as_anchors(anchors, embeddings)
@@ -72,9 +72,9 @@ def pair_weights(
 def block_weights(
     loss: PairLoss, comparison: Comparison, scores: Tensor, part: slice, *, on_sphere: bool | None = None
 ) -> Tensor:
-    """The weights `[A, B]` of some anchors' pairs, given their similarities or distances `[A, B]`.
+    """Return the weights `[A, B]` of some anchors' pairs, given their similarities or distances `[A, B]`.
 
-    on_sphere: whether the scores are of unit vectors; None: as the loss compares them.
+    `on_sphere` is True if the scores are of unit vectors. The default is the loss's `normalize`.
     """
     s = scores.detach().requires_grad_()
     with torch.enable_grad():
@@ -89,7 +89,7 @@ def block_weights(
 
 
 def _score_derivative(loss: PairLoss, s: Tensor, on_sphere: bool) -> Tensor | float:
-    """The derivative of the scores with respect to the similarity."""
+    """Return the derivative of the scores with respect to the similarity."""
     if loss.distance in ("cosine", "dot"):
         return 1.0
     if not on_sphere:

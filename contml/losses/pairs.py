@@ -10,8 +10,8 @@
 "A Unified View of Deep Metric Learning via Gradient Analysis", Eq. 5, 9, 12, 17. The paper prints the negative term of
 Eq. 9 with the other sign, which contradicts its weights, Eq. 10-11; the form here has these weights. It prints Eq. 12
 without 1/m. With a miner, P_i and N_i are the pairs that it keeps, also in |P_i| and |N_i|, as in the published code.
-For an anchor without positives (or negatives) the term of the positives (or negatives) is 0, for lifted structure its
-whole value; the anchor counts in m.
+For an anchor without positives (or negatives) the term of the positives (or negatives) is 0. The whole lifted structure
+loss of such an anchor is 0. The anchor counts in m.
 
 Margin loss: positives within a learnable boundary, negatives beyond it.
 
@@ -27,7 +27,7 @@ Ranked list loss: positives within a hypersphere around the anchor, negatives ou
     w_an = e^{scale (boundary - d_an)}, not differentiated;   P*, N*: the pairs whose hinge is above 0
 
 Wang, Hua, Kodirov, Hu, Garnier, Robertson: "Ranked List Loss for Deep Metric Learning", CVPR 2019. d is the Euclidean
-distance of unit vectors; the mean over anchors.
+distance of unit vectors. The loss is the mean over anchors.
 """
 
 from __future__ import annotations
@@ -40,13 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from contml._support.errors import InputError
-from contml._support.validation import (
-    FiniteFloat,
-    NonNegativeFloat,
-    PositiveFloat,
-    Range,
-    check_ranges,
-)
+from contml._support.validation import FiniteFloat, NonNegativeFloat, PositiveFloat, Range, check_ranges
 from contml.distances.euclidean import Distance
 from contml.labels.base import LabelSpace
 from contml.losses.driver import Block, Comparison, PairLoss
@@ -61,10 +55,13 @@ _LINEAR = 40.0
 class ContrastiveLoss(PairLoss):
     """Contrastive loss: pulls positives together and pushes negatives apart up to a margin.
 
-    The sum over the pairs of an anchor, then the mean over anchors. With distance="cosine" the terms are
-    [s_an - margin]_+ and -s_ap; with distance="euclidean", of unnormalized embeddings, [margin - d_an]_+^2 and d_ap^2
-    (Hadsell, Chopra, LeCun: "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006, Eq. 4, without its
-    factor 1/2).
+    The loss is the sum over the pairs of an anchor, then the mean over anchors:
+
+        cosine       [s_an - margin]_+      and  -s_ap
+        euclidean    [margin - d_an]_+^2    and  d_ap^2      on embeddings that are not normalized
+
+    Hadsell, Chopra, LeCun: "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006, Eq. 4, without its
+    factor 1/2, is the form of "euclidean".
 
     Args:
         margin: negatives below this similarity, or beyond this distance, add nothing; null is 0.5 for cosine and 1 for
@@ -90,7 +87,7 @@ class ContrastiveLoss(PairLoss):
         self.margin, self.distance = margin, distance
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over the pairs of each anchor, and 1."""
+        """Return the sum over the pairs of each anchor `[A]`, and counts of 1."""
         s = block.scores  # [A,B]
         if self.distance == "cosine":
             value = (block.negative * (s - self.margin).relu() - block.positive * s).sum(1)
@@ -114,7 +111,7 @@ class LiftedStructureLoss(PairLoss):
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Hinge of each anchor, and 1."""
+        """Return the hinge of each anchor `[A]`, and counts of 1."""
         pull, has_positive = log_sum_exp(-block.scores, block.positive)
         push, has_negative = log_sum_exp(block.scores, block.negative)
         value = (pull + push + self.margin).relu() * (has_positive & has_negative)
@@ -138,16 +135,17 @@ class _ScaledLoss(PairLoss):
 
 
 class BinomialDevianceLoss(_ScaledLoss):
-    """Binomial deviance: a soft hinge on each pair, the mean over an anchor's positives plus that over its negatives.
+    """Binomial deviance: a soft hinge on each pair, averaged over an anchor's positives and over its negatives.
 
-    With a miner, the means are over the pairs that it keeps, each counted with its weight.
+    The value of an anchor is the sum of the two means. With a miner, the means are over the pairs that it keeps, each
+    counted with its weight.
 
     Args:
         alpha: scale of positives, above 0.
         beta: scale of negatives, above 0.
         base: the similarity that positives should be above and negatives below.
-        scaled: multiply the mean over positives by 2/alpha and that over negatives by 2/beta, as the published code
-            does with a miner: the slope of a violated pair is then 2, whatever its scale.
+        scaled: multiply the mean over positives by 2/alpha and the mean over negatives by 2/beta, as the published code
+            does with a miner. The slope of a violated pair is then 2, whatever its scale.
     """
 
     @check_ranges
@@ -164,7 +162,7 @@ class BinomialDevianceLoss(_ScaledLoss):
         self.scaled = scaled
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Mean over the positives of each anchor plus the mean over its negatives, and 1."""
+        """Return the mean over the positives of each anchor plus the mean over its negatives `[A]`, and counts of 1."""
         # A pair is positive or negative: one softplus serves both.
         slope = block.label_distances.sign() * (self.alpha + self.beta) - self.alpha  # [A,B] -alpha or beta
         pull, push = (2 / self.alpha, 2 / self.beta) if self.scaled else (1, 1)
@@ -174,7 +172,7 @@ class BinomialDevianceLoss(_ScaledLoss):
 
 
 class RAWLoss(_ScaledLoss):
-    """Relative and absolute weights: a pair weighs more the worse it is by itself, and compared with the other pairs.
+    """Relative and absolute weights: a pair weighs more if its similarity is wrong, or worse than in other pairs.
 
     Args:
         alpha: scale of positives, above 0.
@@ -183,14 +181,14 @@ class RAWLoss(_ScaledLoss):
     """
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each anchor, and 1."""
+        """Return the value of each anchor `[A]`, and counts of 1."""
         pull = log_one_plus_sum_exp(self.alpha * (self.base - block.scores), block.positive) / self.alpha
         push = log_one_plus_sum_exp(self.beta * (block.scores - self.base), block.negative) / self.beta
         return pull + push, pull.new_ones(len(pull))
 
 
 class MultiSimilarityLoss(RAWLoss):
-    """Multi-Similarity loss: RAW on the pairs that violate a triplet, which the miner vthm keeps.
+    """Multi-Similarity loss: RAW on the pairs that violate a triplet, which the miner `vthm` keeps.
 
     Wang, Han, Huang, Dong, Scott: "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning", CVPR
     2019. The authors' code has beta 40.
@@ -199,7 +197,7 @@ class MultiSimilarityLoss(RAWLoss):
         alpha: scale of positives, above 0.
         beta: scale of negatives, above 0.
         base: the similarity that positives should be above and negatives below.
-        epsilon: how far a pair may be from violating a triplet, at least 0.
+        epsilon: keep pairs that miss violating a triplet by less than this similarity, at least 0.
     """
 
     @check_ranges
@@ -224,10 +222,11 @@ class MarginLoss(PairLoss):
     Args:
         margin: half the width of the band around the boundary in which pairs are penalised.
         boundary: initial value of the boundary, a Euclidean distance of unit vectors.
-        per_class: learn a boundary for each class, and use that of the anchor's class; needs labels that are classes.
+        per_class: learn a boundary for each class, and use the boundary of the anchor's class; needs labels that are
+            classes.
         num_classes: the number of classes, for per_class.
-        class_ids: their ids `[num_classes]`; default 0 to num_classes - 1.
-        miner: which pairs count, and how much.
+        class_ids: the ids of the classes `[num_classes]`; default 0 to num_classes - 1.
+        miner: weights the pairs before the loss.
     """
 
     distance: Distance = "squared_euclidean"
@@ -253,13 +252,13 @@ class MarginLoss(PairLoss):
         self.boundary = nn.Parameter(torch.full(() if self.index is None else (len(self.index),), float(boundary)))
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """The anchors of a batch with its items, of the classes that the boundaries are learned for."""
+        """Compare the anchors of a batch with its items, and check that the boundaries belong to its classes."""
         if self.index is not None:
             self.index.recognize(labels)
         return super().comparison(embeddings, labels, anchors)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum over the valid triplets of each anchor, and the number of its non-zero terms."""
+        """Return the sum over the valid triplets of each anchor, and the number of its non-zero terms, `[A]` each."""
         d = (block.scores + EPSILON).sqrt()  # [A,B]
         boundary: Tensor = self.boundary if self.index is None else self.boundary[self.index(block.anchor_class)]
         b = boundary.to(d.dtype).reshape(-1, 1)  # [1,1] or [A,1]
@@ -277,12 +276,12 @@ _MAX_EXPONENT = 80.0
 class RankedListLoss(PairLoss):
     """Ranked list loss on unit vectors: positives nearer than boundary - margin, negatives beyond the boundary.
 
-    All violating positives of an anchor have the same weight; of its violating negatives, nearer ones have more.
+    All violating positives of an anchor have the same weight. Of its violating negatives, nearer ones have more.
 
     Args:
         boundary: negatives should be farther than this distance, above 0.
         margin: positives should be nearer than boundary - margin.
-        scale: multiplies the exponent; the larger, the more weight nearer negatives have; 0: equal weights.
+        scale: multiplies the exponent. A larger scale gives nearer negatives more weight; 0 gives equal weights.
     """
 
     distance: Distance = "euclidean"
@@ -301,7 +300,7 @@ class RankedListLoss(PairLoss):
         self.boundary, self.margin, self.scale = boundary, margin, scale
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each anchor, and 1."""
+        """Return the value of each anchor `[A]`, and counts of 1."""
         d = block.scores  # [A,B]
         near, far = (d - (self.boundary - self.margin)).relu(), (self.boundary - d).relu()
         with torch.no_grad():

@@ -45,7 +45,9 @@ _UNSUPPORTED = {
 
 
 def pml_loss(name: str) -> type[PMLLoss] | None:
-    """The loss class for the name `pml:NAME`, constructed like the classes in `LOSSES`; None for other names.
+    """Return the loss class for the name `pml:NAME`, constructed like the classes in `LOSSES`.
+
+    Return None for other names.
 
     Raises:
         InputError: the library is not installed, or has no loss NAME that trains on class labels.
@@ -56,7 +58,7 @@ def pml_loss(name: str) -> type[PMLLoss] | None:
 class PMLLoss(nn.Module):
     """Base of the losses of pytorch-metric-learning: each is a subclass whose signature shows its options.
 
-    All items of a batch are anchors. Computed in float32 (float64 for float64 embeddings), also under autocast.
+    All items of a batch are anchors. Losses compute in float32 (float64 for float64 embeddings), also under autocast.
     """
 
     requires: Requirement = "classes"
@@ -81,7 +83,7 @@ class PMLLoss(nn.Module):
             raise InputError(type(self).__name__, one_line(error)) from error
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch.
+        """Compute the loss of a batch, a scalar.
 
         Args:
             embeddings: `[B, d]`.
@@ -89,7 +91,7 @@ class PMLLoss(nn.Module):
             anchors: positions of all items, in any order.
 
         Raises:
-            InputError: labels that are not classes, anchors that are not all items, a batch that the library refuses.
+            InputError: labels are not classes, anchors are not all items, or the library refuses the batch.
         """
         name = type(self).__name__
         check_embeddings(embeddings)
@@ -136,12 +138,11 @@ def _library(name: str) -> ModuleType:
         from pytorch_metric_learning import losses
     except ModuleNotFoundError as error:
         raise InputError(name, f"{error.name} is not installed", hint='pip install "contml[pml]"') from None
-    module: ModuleType = losses
-    return module
+    return losses
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
-    """The arguments of a constructor that are not objects, including arguments of its bases."""
+    """Return the arguments of a constructor that are not objects, including arguments of its bases."""
     arguments: dict[str, inspect.Parameter] = {}
     for base in loss.__mro__:
         if "__init__" in vars(base):
@@ -155,7 +156,7 @@ def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 
 def _data_arguments(loss: type[nn.Module]) -> dict[str, str]:
-    """The required arguments of a loss that come from the data: the library's name to ours."""
+    """Return the required arguments of a loss that come from the data: a mapping from the library's names to ours."""
     return {
         name: _DATA_ARGUMENTS[name]
         for name, p in _arguments(loss).items()
@@ -176,7 +177,10 @@ def _signature(loss: type[nn.Module]) -> inspect.Signature:
 
 
 def _option_type(p: inspect.Parameter) -> Any:
-    """The type of an option, from its default, since the library has no annotations: an integer may be any number."""
+    """Return the type of an option, from its default, since the library has no annotations.
+
+    An option with an integer as default takes any number.
+    """
     if p.default is p.empty:
         return int | float
     kinds = {bool: bool, float: float, int: int | float, str: int | str, type(None): int | float | None}

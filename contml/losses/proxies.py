@@ -58,7 +58,7 @@ class ProxyLoss(PairLoss):
     Args:
         num_classes: the number of classes.
         class_ids: the ids of the classes `[num_classes]`; None: 0 to num_classes - 1.
-        embedding_dim: dimension of the proxies, one per class; None: the subclass makes its own.
+        embedding_dim: dimension of the proxies, one per class; None: the subclass makes its own proxies.
     """
 
     requires: Requirement = "classes"
@@ -72,23 +72,26 @@ class ProxyLoss(PairLoss):
             self.proxies = new_proxies(num_classes, embedding_dim)
 
     def extra_repr(self) -> str:
-        """The size of the proxies and the options, for `repr`."""
+        """Return the size of the proxies and the options, for `repr`."""
         size = f"{len(self.index)} classes, {self.vectors().shape[-1]} dimensions"
         return ", ".join(filter(None, (size, super().extra_repr())))
 
     def vectors(self) -> Tensor:
-        """The proxies `[C, d]`, or `[C, K, d]` where a class has K."""
+        """Return the proxies `[C, d]`, or `[C, K, d]` where a class has K."""
         return self.proxies
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """The anchors of a batch with the proxies of all classes."""
+        """Compare the anchors of a batch with the proxies of all classes."""
         x, classes, y, proxy_class = self.items_and_proxies(embeddings, labels)
         if anchors is not None:
             x, classes = x[anchors], classes[anchors]
         return Comparison(x, y, lambda part: class_distance(classes[part], proxy_class), None, classes, proxy_class)
 
     def items_and_proxies(self, embeddings: Tensor, labels: LabelSpace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Embeddings `[B, d]` and their classes `[B]`, proxies `[P, d]` and theirs `[P]`, as rows of the proxies."""
+        """Return embeddings `[B, d]`, their classes `[B]`, proxies `[P, d]` and the classes of the proxies `[P]`.
+
+        Classes are row numbers of the proxies.
+        """
         assert labels.class_ids is not None
         vectors = self.vectors()
         check_dim(embeddings, vectors.shape[-1], f"the proxies of {type(self).__name__}")
@@ -104,13 +107,14 @@ class ProxyNCALoss(ProxyLoss):
     """Proxy-NCA: pulls each item to the proxy of its class and pushes it from all other proxies, on the unit sphere.
 
     With label smoothing, -log e^{-D(x, p+)} becomes the weighted mean of D(x, p), with weights 1 - smoothing for p+ and
-    smoothing / (C - 1) for each other proxy. Proxy-NCA++ (Teh, DeVries, Taylor, ECCV 2020) is `temperature: 0.1111,
-    positive_in_denominator: true`; norm 3 instead of the temperature gives the same.
+    smoothing / (C - 1) for each other proxy. Proxy-NCA++ (Teh, DeVries, Taylor, ECCV 2020) is
+    `temperature: 0.1111, positive_in_denominator: true`; norm 3 instead of the temperature gives the same.
 
     Args:
         norm: the norm of embeddings and proxies after normalization; squared distances grow with its square.
         temperature: divides the squared distances.
-        positive_in_denominator: sum over the proxies of all classes, including that of the item, as in Proxy-NCA++.
+        positive_in_denominator: sum over the proxies of all classes, including the class of the item, as in
+            Proxy-NCA++.
         label_smoothing: the part of an item's label that is spread evenly over all other classes; 0.1 in published
             code.
     """
@@ -132,7 +136,7 @@ class ProxyNCALoss(ProxyLoss):
         self.positive_in_denominator, self.label_smoothing = positive_in_denominator, label_smoothing
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Loss of each anchor, and 1."""
+        """Return the loss of each anchor `[A]`, and counts of 1."""
         # D = |norm x - norm p|^2 / temperature = 2 norm^2 (1 - s) / temperature: terms common to all proxies cancel.
         s = block.scores * (2 * self.norm**2 / self.temperature)  # [A,C]
         positive = block.label_distances == 0
@@ -171,7 +175,7 @@ class ProxyAnchorLoss(ProxyLoss):
         self.alpha, self.delta = alpha, delta
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """The positive and the negative term of each proxy `[P, 2]`, and 1 where it counts in their means."""
+        """Return the positive and the negative term of each proxy `[P, 2]`, and 1 where it counts in the mean."""
         positive = block.label_distances == 0  # [P,B]
         pull = log_one_plus_sum_exp(-self.alpha * (block.scores - self.delta), positive)
         push = log_one_plus_sum_exp(self.alpha * (block.scores + self.delta), ~positive)
@@ -179,25 +183,28 @@ class ProxyAnchorLoss(ProxyLoss):
         return torch.stack((pull, push), 1), torch.stack((valid, torch.ones_like(valid)), 1).to(pull.dtype)
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:  # noqa: ARG002
-        """The proxies with the batch."""
+        """Compare the proxies with the batch."""
         y, classes, x, proxy_class = self.items_and_proxies(embeddings, labels)
         return Comparison(x, y, lambda part: class_distance(proxy_class[part], classes), None, proxy_class, classes)
 
 
 def new_proxies(*shape: int) -> nn.Parameter:
-    """Initial proxies `[C, d]` or `[C, K, d]`: normal with variance 2 / (their number), as in Proxy Anchor."""
+    """Return initial proxies `[C, d]` or `[C, K, d]`, drawn as in Proxy Anchor.
+
+    They are normal with variance 2 / (their number).
+    """
     proxies = nn.Parameter(torch.empty(shape))
     nn.init.kaiming_normal_(proxies.data.flatten(0, -2), mode="fan_out")
     return proxies
 
 
 def loss_dtype(embeddings: Tensor) -> torch.dtype:
-    """The dtype in which a loss computes: float64 for float64 embeddings, else float32."""
+    """Return the dtype in which a loss computes: float64 for float64 embeddings, else float32."""
     return torch.float64 if embeddings.dtype == torch.float64 else torch.float32
 
 
 class ClassIndex(nn.Module):
-    """Maps class ids `[B]` to the rows `[B]` that a loss keeps for them.
+    """A map from class ids `[B]` to the rows `[B]` that a loss keeps for them.
 
     Args:
         num_classes: the number of classes.
@@ -231,7 +238,7 @@ class ClassIndex(nn.Module):
         return len(self.ids)
 
     def recognize(self, labels: LabelSpace) -> None:
-        """Remember the names of classes at the first call, and refuse others later, whose ids mean other classes.
+        """Remember the names of classes at the first call, and refuse other names later: their ids mean other classes.
 
         Raises:
             InputError: the labels are classes of other names.
@@ -248,7 +255,7 @@ class ClassIndex(nn.Module):
         self._names = names
 
     def forward(self, classes: Tensor) -> Tensor:
-        """Rows `[B]` of class ids `[B]`."""
+        """Return the rows `[B]` of class ids `[B]`."""
         if self.is_consecutive and classes.device.type == "cpu" and len(classes):
             least, largest = torch.aminmax(classes)
             if int(least) >= 0 and int(largest) < len(self):
@@ -268,14 +275,14 @@ EPSILON = 1e-5
 
 
 class _SoftmaxLoss(ProxyLoss):
-    """Base of the softmax losses: a subclass writes `logits`."""
+    """Base of the softmax losses: a subclass implements `logits`."""
 
     def logits(self, block: Block) -> Tensor:
-        """The logits `[A, C]` of a block."""
+        """Return the logits `[A, C]` of a block."""
         raise NotImplementedError
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Cross entropy of each anchor, and 1."""
+        """Return the cross entropy of each anchor `[A]`, and counts of 1."""
         assert block.anchor_class is not None
         value = F.cross_entropy(self.logits(block), block.anchor_class, reduction="none")
         return value, torch.ones_like(value)
@@ -284,8 +291,9 @@ class _SoftmaxLoss(ProxyLoss):
 class CrossEntropyLoss(_SoftmaxLoss):
     """Cross entropy of a linear classifier on the embeddings: the baseline of metric learning.
 
-    The rows of W in the classifier W x + b are the proxies; retrieval does not use it. Embeddings are not normalized.
-    With unit vectors, logits are small until the weights have grown; normalized_softmax has a temperature instead.
+    The rows of W in the classifier W x + b are the proxies. Retrieval does not use the classifier. Embeddings are not
+    normalized. With unit vectors, logits are small until the weights have grown. `normalized_softmax` avoids this by a
+    temperature.
     """
 
     distance: Distance = "dot"
@@ -296,7 +304,7 @@ class CrossEntropyLoss(_SoftmaxLoss):
         self.proxies, self.bias = nn.Parameter(classifier.weight.detach()), classifier.bias
 
     def logits(self, block: Block) -> Tensor:
-        """W x + b."""
+        """Return W x + b, `[A, C]`."""
         return block.scores + self.bias.to(block.scores.dtype)
 
 
@@ -315,7 +323,7 @@ class NormalizedSoftmaxLoss(_SoftmaxLoss):
         self.temperature = temperature
 
     def logits(self, block: Block) -> Tensor:
-        """Cosines over the temperature."""
+        """Return the cosines divided by the temperature, `[A, C]`."""
         return block.scores / self.temperature
 
 
@@ -348,11 +356,11 @@ class SoftTripleLoss(_SoftmaxLoss):
         self.centers = new_proxies(num_classes, centers, embedding_dim)
 
     def vectors(self) -> Tensor:
-        """The centers `[C, K, d]`."""
+        """Return the centers `[C, K, d]`."""
         return self.centers
 
     def logits(self, block: Block) -> Tensor:
-        """Scaled similarities to the classes, with the margin at the item's own class."""
+        """Return scaled similarities to the classes `[A, C]`, with the margin at the item's own class."""
         num_classes, num_centers, _ = self.centers.shape
         s = block.scores.view(len(block.scores), num_classes, num_centers)  # [A,C,K]
         similarity = ((s / self.gamma).softmax(2) * s).sum(2)  # [A,C]
@@ -360,7 +368,7 @@ class SoftTripleLoss(_SoftmaxLoss):
         return self.la * (similarity - self.margin * own_class)
 
     def penalty(self, comparison: Comparison) -> Tensor | None:
-        """The regulariser: tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_c^s . w_c^t) / (C K (K - 1))."""
+        """Compute the regulariser: tau sum_c sum_{s < t} sqrt(2 + 1e-5 - 2 w_c^s . w_c^t) / (C K (K - 1))."""
         num_classes, k, _ = self.centers.shape
         if self.tau == 0 or k == 1:
             return None

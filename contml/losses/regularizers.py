@@ -5,11 +5,12 @@ RankSim: the items of an anchor have the same ranks by embedding similarity as b
     weight  sum_i mean_j ( rk(s_i)_j - rk(-D_i)_j )^2       rk: the ranks of a row, largest first, over their number
 
 Gong, Mori, Tung: "RankSim: Ranking Similarity Regularization for Deep Imbalanced Regression", ICML 2022. Ranks are
-constant almost everywhere: with g the derivative of the loss by rk(s), the derivative by s is set to
+constant almost everywhere, so their gradient is estimated by blackbox differentiation. With g the derivative of the
+loss by rk(s), the derivative by s is set to
 
     - ( rk(s) - rk(s + lambda g) ) / lambda
 
-of blackbox differentiation. The authors' code breaks ties by order; here tied items have their mean rank.
+The authors' code breaks ties by order; here tied items have their mean rank.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from contml.losses.label_order import sort_rows
 class RankSimLoss(PairLoss):
     """RankSim: the squared differences of ranks by cosine similarity and by label distance.
 
-    The mean over the items of an anchor, then the sum over the anchors. Only the order of label distances is used. In
-    the paper it is added to another loss, with the default weight. Similarities that are equal up to rounding may have
-    either order, so the value in float32 may differ from float64 there, by over 2 %.
+    The loss is the mean over the items of an anchor, then the sum over the anchors. Only the order of label distances
+    is used. In the paper it is added to another loss, with the default weight. Similarities that are equal up to
+    rounding may have either order. There the value in float32 may differ from float64 by over 2 %.
 
     Args:
-        interpolation: lambda, how far the ranks are looked at for the gradient, above 0.
+        interpolation: lambda, the step at which the ranks are compared for the gradient, above 0.
         weight: multiplies the value, also before the ranks are compared for the gradient.
     """
 
@@ -45,7 +46,7 @@ class RankSimLoss(PairLoss):
         self.interpolation, self.weight = interpolation, weight
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Value of each anchor, and 0: a sum."""
+        """Return the value of each anchor `[A]`, and counts of 0, so that the loss is a sum."""
         s, member = block.scores, block.weights > 0  # [A,B]
         with torch.no_grad():
             size = member.sum(1, keepdim=True).clamp(min=1)
@@ -59,7 +60,7 @@ class RankSimLoss(PairLoss):
 
 
 def _ranks(x: Tensor, member: Tensor) -> Tensor:
-    """The mean ranks 1, 2, ... of the members of each row `[A, B]`, largest first; 0 for all others."""
+    """Return the mean ranks 1, 2, ... of the members of each row, largest first, `[A, B]`. All other entries are 0."""
     rows = sort_rows(x, member)
     return rows.by_column((rows.first + rows.last + 1).to(x.dtype) / 2) * member
 
@@ -68,7 +69,7 @@ class RegularizedLoss(nn.Module):
     """The sum of a loss and a regularizer, which is another loss with a weight of its own.
 
     Args:
-        loss: any loss; if it has a memory, the regularizer reads the batch alone.
+        loss: any loss. If it has a memory, the regularizer reads only the batch.
         regularizer: such as `RankSimLoss(weight=100)`.
     """
 
@@ -80,11 +81,10 @@ class RegularizedLoss(nn.Module):
         self.requires: Requirement = loss.requires
 
     def forward(self, embeddings: Tensor, labels: LabelSpace | Tensor, *, anchors: Tensor | None = None) -> Tensor:
-        """The loss of a batch; the arguments as the loss takes them."""
+        """Compute the loss of a batch. The arguments are as the loss takes them."""
         check_embeddings(embeddings)
         if self.requires in ("binary", "classes"):  # integers are classes to the regularizer too
             name, positions = type(self.loss).__name__, as_anchors(anchors, embeddings)
             labels = as_labels(name, self.requires, labels, embeddings, positions)
         value: Tensor = self.loss(embeddings, labels, anchors=anchors)
-        regularizer: Tensor = self.regularizer(embeddings, labels, anchors=anchors)
-        return value + regularizer
+        return value + self.regularizer(embeddings, labels, anchors=anchors)

@@ -12,15 +12,13 @@ Audebert, Thome, Rambour, Bitot: "Hierarchical Average Precision Training for Pe
 0 and 1 it is Smooth-AP: Brown, Xie, Kalogeiton, Zisserman, ECCV 2020. recall: Patel, Tolias, Matas: "Recall@k Surrogate
 Loss with Large Batches and Similarity Mixup", CVPR 2022, whose rel is 0 or 1.
 
-In a small batch, the B x B sigmoids of an anchor are computed. In a larger one, `sigmoid_sums` computes the sums
-without them: O(B) per anchor, for ap O(B log B).
-
-Sums of sigmoids of all differences of numbers, without the B x B sigmoids: O(B) per row.
+In a small batch, the loss computes the B x B sigmoids of an anchor. In a larger one, `sigmoid_sums` computes the sums
+without the sigmoids: O(B) per anchor, for ap O(B log B). It needs sums of sigmoids of all differences of numbers,
 
     sums_i = sum_j v_j sigmoid((s_j - s_i) / t)
 
-A fast multipole method in one dimension. The line is cut into boxes of width 2 t, and x in [-1, 1] is the place of a
-number in its box. For boxes at an offset of r, the sigmoid is a smooth function of two variables,
+and uses a fast multipole method in one dimension. The line is cut into boxes of width 2 t, and x in [-1, 1] is the
+place of a number in its box. For boxes at an offset of r, the sigmoid is a smooth function of two variables,
 
     sigmoid(x_j - x_i + 2 r) = sum_kl C_r[k, l] T_k(x_j) T_l(x_i),    T: Chebyshev polynomials,
 
@@ -31,8 +29,9 @@ number n of polynomials. Therefore
                ->  coefficients of the sums in each box             a convolution over the boxes with C_r
                ->  sums at the numbers                              gathered, O(B n)
 
-Beyond an offset of W the sigmoid is 0 or 1 to the precision of the dtype, and the sum of the values of the boxes is
-added as it is. Gradients are sums of the same form, with the derivative of the sigmoid in place of the sigmoid.
+Beyond an offset of W, the sigmoid is 0 or 1 to the precision of the dtype. There the sum of the values of a box is
+added without polynomials. Gradients are sums of the same form, with the derivative of the sigmoid in place of the
+sigmoid.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ _LEAF = 48
 class SmoothRankLoss(GradedSimilarityLoss):
     """Smooth average precision, recall@K or nDCG: one minus the metric, the mean over anchors with a relevant item.
 
-    Cosine similarities. Time grows with the square of the batch (ap: B^2 log B).
+    The loss compares cosine similarities. Time grows with the square of the batch (ap: B^2 log B).
 
     Args:
         metric: "ap", average precision, which is hierarchical for graded labels; "recall" at `k`; or "ndcg".
         temperature: divides the differences of similarities in the sigmoids, above 0.
-        k: of recall.
+        k: the k of "recall".
         kernel: relevance of an item: "linear", `max(0, 1 - D / sigma)`, or "exponential", `e^(-D / sigma)`.
         sigma: width of the kernel in label distances, after `label_scale`.
         label_scale: divides label distances: a number above 0, or "median", the median of random training pairs.
@@ -86,11 +85,11 @@ class SmoothRankLoss(GradedSimilarityLoss):
         self.metric, self.temperature, self.k = metric, temperature, k
 
     def is_direct(self, items: int) -> bool:
-        """Whether all sigmoids of an anchor with this many items are computed, because it is faster."""
+        """Return True if computing all sigmoids of an anchor with this many items is faster."""
         return items <= max(10, math.sqrt(boxes(self.temperature))) * (16 if self.metric == "ap" else 10)
 
     def rows_of_a_block(self, comparison: Comparison) -> int:
-        """The number of anchors in a block: each needs B x B entries, or the entries of the parts or boxes."""
+        """Return the number of anchors in a block: each needs B x B entries, or the entries of the parts or boxes."""
         items = len(comparison.y)
         if self.is_direct(items):
             entries_of_an_item = items
@@ -105,7 +104,7 @@ class SmoothRankLoss(GradedSimilarityLoss):
         return max(_LEAF, boxes(self.temperature))
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """One minus the metric of each anchor, and 1 where it has a relevant item."""
+        """Return one minus the metric of each anchor `[A]`, and 1 where the anchor has a relevant item."""
         s, relevance = block.scores, block.weights * self.similarity(block.label_distances)  # [A,B]
         # 1/2 of each rank, and of its shared relevance, is the sigmoid of the item with itself.
         if self.is_direct(s.shape[1]):
@@ -136,7 +135,7 @@ _POLYNOMIALS = {torch.float32: (9, 9), torch.float64: (13, 17)}
 
 
 def boxes(temperature: float) -> int:
-    """The number of boxes of width 2 t on [-1, 1]."""
+    """Return the number of boxes of width 2 t on [-1, 1]."""
     return math.ceil(1 / temperature)
 
 
@@ -149,7 +148,7 @@ class _Boxes(NamedTuple):
 
     @classmethod
     def of(cls, s: Tensor, temperature: float) -> _Boxes:
-        """The boxes of cosines."""
+        """Return the boxes of cosines."""
         count = boxes(temperature)
         place = (s.double() + 1) / (2 * temperature)
         box = place.long().clamp_(0, count - 1)  # NaN becomes any box: the loss is NaN by its embeddings
@@ -157,7 +156,7 @@ class _Boxes(NamedTuple):
 
 
 def _polynomials(x: Tensor, n: int) -> Iterator[Tensor]:
-    """T_1(x), ..., T_(n-1)(x), one after another; T_0 is 1."""
+    """Yield T_1(x), ..., T_(n-1)(x), one after another; T_0 is 1."""
     before, now, twice = torch.ones_like(x), x, 2 * x
     for _ in range(1, n):
         yield now
@@ -165,7 +164,7 @@ def _polynomials(x: Tensor, n: int) -> Iterator[Tensor]:
 
 
 def _moments(places: _Boxes, values: Tensor, n: int) -> Tensor:
-    """sum_j v_j T_k(x_j) of each box: `[R, n, P]`."""
+    """Compute sum_j v_j T_k(x_j) of each box: `[R, n, P]`."""
     moments = values.new_zeros(len(values), n, places.num_boxes)
     moments[:, 0].scatter_add_(1, places.box, values)
     for k, polynomial in enumerate(_polynomials(places.x, n), 1):
@@ -174,7 +173,7 @@ def _moments(places: _Boxes, values: Tensor, n: int) -> Tensor:
 
 
 def _at(places: _Boxes, coefficients: Tensor) -> Tensor:
-    """The polynomials with the coefficients `[R, n, P]` of each box at the numbers: `[R, m]`."""
+    """Evaluate the polynomials with the coefficients `[R, n, P]` of each box at the numbers: `[R, m]`."""
     total = coefficients[:, 0].gather(1, places.box)
     for k, polynomial in enumerate(_polynomials(places.x, coefficients.shape[1]), 1):
         total.addcmul_(polynomial, coefficients[:, k].gather(1, places.box))
@@ -182,7 +181,7 @@ def _at(places: _Boxes, coefficients: Tensor) -> Tensor:
 
 
 def _sums(moments: Tensor) -> Tensor:
-    """The coefficients of the sums of sigmoids in each box, from the moments: `[R, n, P]`."""
+    """Compute the coefficients of the sums of sigmoids in each box from the moments: `[R, n, P]`."""
     count = moments.shape[2]
     kernel = _kernels(moments.dtype, moments.device)[0]
     coefficients = _convolved(moments, kernel)
@@ -194,7 +193,7 @@ def _sums(moments: Tensor) -> Tensor:
 
 
 def _convolved(moments: Tensor, kernel: Tensor) -> Tensor:
-    """The coefficients in each box, of all boxes at an offset that the kernel has: `[R, n, P]`."""
+    """Compute the coefficients in each box, from all boxes at an offset that the kernel has: `[R, n, P]`."""
     count, width = moments.shape[2], kernel.shape[2] // 2
     reach = min(width, count - 1)
     kernel = kernel[:, :, width - reach : width + reach + 1]
@@ -205,7 +204,7 @@ def _convolved(moments: Tensor, kernel: Tensor) -> Tensor:
 
 @cache
 def _kernels(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """C_r of the sigmoid and of its derivative: `[n of i, n of j, 2 W + 1]`."""
+    """Return C_r of the sigmoid and of its derivative: `[n of i, n of j, 2 W + 1]` each."""
     n, width = _POLYNOMIALS[dtype]
     angles = np.pi * (np.arange(n) + 0.5) / n
     nodes = np.cos(angles)
@@ -246,7 +245,7 @@ class _SigmoidSums(torch.autograd.Function):
 
 
 def sigmoid_sums(targets: Tensor, sources: Tensor, values: Tensor, temperature: float) -> Tensor:
-    """sum_j v_j sigmoid((s_j - s_i) / t) for the targets s_i of each row, over its sources s_j: `[R, m]`.
+    """Compute sum_j v_j sigmoid((s_j - s_i) / t) for the targets s_i of each row, over its sources s_j: `[R, m]`.
 
     Args:
         targets: cosines `[R, m]`.
@@ -254,15 +253,15 @@ def sigmoid_sums(targets: Tensor, sources: Tensor, values: Tensor, temperature: 
         values: v `[R, M]`; they get no gradient.
         temperature: t, above 0.
     """
-    sums: Tensor = _SigmoidSums.apply(targets, sources, values, temperature)
-    return sums
+    return _SigmoidSums.apply(targets, sources, values, temperature)
 
 
 def shared_sums(s: Tensor, values: Tensor, temperature: float, leaf: int) -> Tensor:
-    """sum_j min(v_i, v_j) sigmoid((s_j - s_i) / t) of each row, also over j = i: `[R, m]`.
+    """Compute sum_j min(v_i, v_j) sigmoid((s_j - s_i) / t) of each row, also over j = i: `[R, m]`.
 
-    By halves, in the order of the values: min(v_i, v_j) is v_j where i is in the upper half and j in the lower, and v_i
-    the other way round. Parts of at most `leaf` items are compared item by item: O(m log m) per row.
+    The items are sorted by value and divided into halves. Where i is in the upper half and j in the lower one, min(v_i,
+    v_j) is v_j; in the opposite case it is v_i. Parts of at most `leaf` items are compared item by item: O(m log m) per
+    row.
 
     Args:
         s: cosines `[R, m]`.

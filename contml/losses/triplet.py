@@ -2,9 +2,9 @@
 
     [ D(a, i) - D(a, j) + margin ]_+    over  D_y(a, i) < D_y(a, j)
 
-No list of triplets is needed. The hinges of an anchor sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i, where p_i
-and n_i count the active triplets in which i is the nearer and the farther item by label. The counts come from sorting a
-row and searching in it; the gradient by D(a, i) is p_i - n_i.
+No list of triplets is needed. The hinges of an anchor sum to sum_i D(a, i) (p_i - n_i) + margin sum_i p_i. p_i is the
+number of active triplets in which i is the nearer item by label. n_i is their number in which i is the farther item.
+Sorting a row and searching in it gives the counts. The gradient by D(a, i) is p_i - n_i.
 
 With triplets="batch" a row has one positive and one negative, which the sampler put into the batch for its anchor.
 """
@@ -17,11 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from contml._support.validation import (
-    NonNegativeFloat,
-    PositiveFloat,
-    check_ranges,
-)
+from contml._support.validation import NonNegativeFloat, PositiveFloat, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance
 from contml.labels.base import LabelSpace
@@ -40,10 +36,9 @@ class TripletMarginLoss(PairLoss):
         distance: "cosine" takes [s_an - s_ap + margin]_+; "euclidean" and "squared_euclidean" compare
             unnormalized embeddings.
         reduction: "mean" over all valid triplets, over the "nonzero" ones, or their "sum".
-        triplets: "all" valid ones, or the triplets of the "batch": the first third of the batch are the anchors, the
-            second their positives, the last their negatives, as in a batch of the sampler triplets. Where a broken
-            image was left out of the batch, items move: an anchor whose two items are not a positive and a negative
-            adds nothing.
+        triplets: "all" valid ones, or the triplets of the "batch". In a batch of the sampler `triplets`, the first
+            third are the anchors, the second their positives, the last their negatives. If a broken image was left out
+            of the batch, items move. An anchor whose two items are not a positive and a negative then adds nothing.
     """
 
     @check_ranges
@@ -61,7 +56,7 @@ class TripletMarginLoss(PairLoss):
         self.takes_memory = triplets == "all"
 
     def comparison(self, embeddings: Tensor, labels: LabelSpace, anchors: Tensor | None) -> Comparison:
-        """All pairs of the anchors, or each with its own positive and negative."""
+        """Compare all pairs of the anchors, or each anchor with its own positive and negative."""
         if self.triplets == "all":
             return super().comparison(embeddings, labels, anchors)
         triplets = batch_triplets(len(embeddings), embeddings.device)  # [3,T]
@@ -76,7 +71,10 @@ class TripletMarginLoss(PairLoss):
         return replace(super().comparison(embeddings, labels, rows), excluded=excluded, rows=rows, cols=cols)
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Sum of the hinges of each anchor's valid triplets, and the divisor of the reduction (0: a sum)."""
+        """Return the sum of the hinges of each anchor's valid triplets `[A]`, and the divisor of the reduction.
+
+        The divisor is 0 for the reduction "sum".
+        """
         d = -block.scores if self.distance == "cosine" else block.scores
         slope, active = _active_triplets(d.detach(), block.positive, block.negative, self.margin)
         value = (d * slope).sum(1) + self.margin * active
@@ -85,10 +83,10 @@ class TripletMarginLoss(PairLoss):
 
 
 def batch_triplets(items: int, device: torch.device | None = None) -> Tensor:
-    """The triplets in a batch of the sampler triplets: positions of anchors, positives and negatives `[3, items // 3]`.
+    """Return the triplets in a batch of the sampler `triplets`: anchors, positives and negatives, `[3, items // 3]`.
 
-    Triplet i is (i, i + T, i + 2 T). Where broken images were left out of the batch, some may not be triplets by their
-    labels.
+    Entries are positions in the batch. Triplet i is (i, i + T, i + 2 T), where T is `items // 3`. If broken images were
+    left out of the batch, some rows may not be triplets by their labels.
     """
     return torch.arange(items // 3 * 3, device=device).view(3, -1)
 
@@ -96,9 +94,9 @@ def batch_triplets(items: int, device: torch.device | None = None) -> Tensor:
 class DenseTripletLoss(PairLoss):
     """Triplet loss over dense triplets: all (a, i, j) of a batch with D_y(a, i) < D_y(a, j).
 
-    Squared Euclidean distances of L2-normalised embeddings; the mean over the triplets of an anchor, then over the
-    anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision" orders ties of label
-    distance by row; here ties form no triplet.
+    Distances are squared Euclidean distances of L2-normalised embeddings. The loss is the mean over the triplets of an
+    anchor, then over the anchors that have any. The authors' code of "Deep Metric Learning Beyond Binary Supervision"
+    orders ties of label distance by row. Here ties form no triplet.
 
     Args:
         margin: how much farther the item with the larger label distance must be, above 0.
@@ -114,7 +112,7 @@ class DenseTripletLoss(PairLoss):
         self.margin = margin
 
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Mean hinge over the dense triplets of each anchor, and 1 where it has any."""
+        """Return the mean hinge over the dense triplets of each anchor `[A]`, and 1 where the anchor has any."""
         d = block.scores  # [A,B]
         as_nearer, as_farther, triplets = _active_dense(
             d.detach(), block.label_distances, block.weights > 0, self.margin
@@ -125,10 +123,10 @@ class DenseTripletLoss(PairLoss):
 
 @torch.no_grad()
 def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """For each item, the weight of active triplets with it as positive minus as negative `[A, B]`; their sum `[A]`.
+    """Return for each item the weight of active triplets with it as positive, minus as negative `[A, B]`.
 
-    d `[A, B]`: distances, or negated similarities; positive, negative `[A, B]`: weights >= 0, at least one of them 0. A
-    triplet counts with the product of its two weights.
+    Also return the sum of all weights `[A]`. d `[A, B]` are distances, or negated similarities. positive and negative
+    `[A, B]` are weights >= 0, at least one of them 0. A triplet counts with the product of its two weights.
 
     Only the positives, which are few, are sorted: O(B log P) per row.
     """
@@ -155,11 +153,11 @@ def _active_triplets(d: Tensor, positive: Tensor, negative: Tensor, margin: floa
 
 @torch.no_grad()
 def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts of active dense triplets with each item as the nearer and as the farther `[A, B]`; all triplets `[A]`.
+    """Count the active dense triplets with each item as the nearer and as the farther `[A, B]`; and all triplets `[A]`.
 
     Items are sorted by label distance and counted as in a merge sort: O(B log^2 B) per row. Items at equal label
-    distances are in descending order of d, so that each of their pairs is counted as active; the number of
-    these pairs is then subtracted.
+    distances are in descending order of d, so each of their pairs is counted as active. The number of these pairs is
+    subtracted at the end.
     """
     order = d.masked_fill(~member, -torch.inf).argsort(dim=1, descending=True, stable=True)
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
@@ -191,7 +189,7 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
 
 
 def _rank_in_ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
-    """For sorted values `[A, B]`: the position of each in its run of equal values, and the run's length."""
+    """Return the position of each of the sorted values `[A, B]` in its run of equal values, and the run's length."""
     position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
     start = torch.searchsorted(ordered, ordered)
     end = torch.searchsorted(ordered, ordered, right=True)

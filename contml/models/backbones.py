@@ -1,4 +1,4 @@
-"""Backbones by name: contml's own, torchvision's without their classifier, timm's, and a user's own."""
+"""Backbones by name: contml's own, torchvision's without their classifier, timm's, and the user's."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ class SmallCNN(nn.Module):
             *_conv(128, 128),
             *_conv(128, 256, stride=2),
             # A 4 x 4 map instead of one mean over the image, since a pose depends on positions. With 64 channels, the
-            # features (and the embeddings of a new head) have about the same norm as those of a ResNet.
+            # features (and the embeddings of a new head) have about the same norm as in a ResNet.
             *_conv(256, 64, kernel=1),
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
+        """Return features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
         # Channels last is faster on a CPU. The weights are not converted: safetensors would refuse them.
-        features: Tensor = self.layers(x.contiguous(memory_format=torch.channels_last))
-        return features
+        return self.layers(x.contiguous(memory_format=torch.channels_last))
 
 
 def _conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1) -> list[nn.Module]:
@@ -57,14 +56,11 @@ def _conv(channels_in: int, channels_out: int, kernel: int = 3, stride: int = 1)
 #: The backbone for data that are features already; it has no weights.
 FEATURES = "features"
 #: Backbones of this library: functions without arguments that return a module with features `[B, width]`.
-BACKBONES: dict[str, Callable[[], nn.Module]] = {
-    "small_cnn": SmallCNN,
-    "bn_inception": BNInception,
-}
+BACKBONES: dict[str, Callable[[], nn.Module]] = {"small_cnn": SmallCNN, "bn_inception": BNInception}
 
 
 def backbone_names() -> list[str]:
-    """Returns the names of contml's and torchvision's backbones. timm's are `timm:NAME`."""
+    """Return the names of contml's and torchvision's backbones. timm's are `timm:NAME`."""
     from torchvision import models  # here: it takes a second to import
 
     return [*BACKBONES, FEATURES, *models.list_models(module=models)]
@@ -79,18 +75,19 @@ class Built(NamedTuple):
 
 
 def name_of(backbone: str | nn.Module) -> str:
-    """Returns the name of a backbone in error messages."""
+    """Return the name of a backbone in error messages."""
     return backbone if isinstance(backbone, str) else f"a {type(backbone).__name__}"
 
 
 def build(backbone: str | nn.Module, weights: str, feature_dim: int | None = None, *, pretrained: bool = True) -> Built:
-    """Builds a backbone from its name or from a module.
+    """Build a backbone from its name or from a module.
 
     Args:
         backbone: its name in a config, or a module.
         weights: "none", or the name of published weights.
         feature_dim: length of the feature vectors; None if the data are images.
-        pretrained: load the published weights; False: only the pixels that they expect are taken, others are loaded.
+        pretrained: load the published weights. False takes only the pixels that the published weights expect, for other
+            weights that are loaded later.
 
     Raises:
         InputError: the backbone or its weights are unknown, do not match the data, or cannot be downloaded.
@@ -147,7 +144,7 @@ def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
 
 
 def _cut_classifier(module: nn.Module) -> int:
-    """Removes the last layer with 1000 outputs of a torchvision model; returns the width of its input."""
+    """Remove the last layer with 1000 outputs of a torchvision model, and return the width of its input."""
     name, layer = [
         (name, layer)
         for name, layer in module.named_modules()
@@ -207,15 +204,15 @@ def _import_backbone(name: str) -> nn.Module:
 
 
 def width_of(module: nn.Module, *sizes: int) -> int:
-    """Returns the width of a module's features."""
+    """Return the width of a module's features."""
     return dry_run(module, lambda features: flat_features(features).shape[1], *sizes)
 
 
 def dry_run(module: nn.Module, read: Callable[[Any], Output], *sizes: int) -> Output:
-    """Returns `read(output)` of a module for one image of the first size that it accepts.
+    """Return `read(output)` of a module for one image of the first size that it accepts.
 
     Raises:
-        InputError: it accepts none of the sizes, or its output is not that of a backbone.
+        InputError: the module accepts none of the sizes, or its output is not features of a backbone.
     """
     parameter = next(module.parameters(), torch.empty(0))
     reason = ""
@@ -232,7 +229,7 @@ def dry_run(module: nn.Module, read: Callable[[Any], Output], *sizes: int) -> Ou
 
 
 def flat_features(features: Any) -> Tensor:
-    """Returns features `[B, width]`; a pooled map `[B, width, 1, 1]` is flattened."""
+    """Return features `[B, width]`. A pooled map `[B, width, 1, 1]` is flattened."""
     got = f"a {type(features).__name__}"
     if isinstance(features, Tensor):
         rows: Tensor = features.flatten(1) if features.ndim == 4 and features.shape[2:] == (1, 1) else features

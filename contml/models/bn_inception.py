@@ -11,7 +11,7 @@ A block concatenates up to four branches of the same input, with batch norm and 
     1x1    |    1x1, 3x3    |    1x1, 3x3, 3x3    |    pool 3x3, 1x1
 
 Blocks 3c and 4e halve the map: the last 3x3 convolutions have stride 2, there is no 1x1 branch, and the fourth branch
-is a max pool alone. The pool of the other blocks is an average, and in 5b a maximum.
+is only a max pool. The pool of the other blocks is an average, and in 5b a maximum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from contml.models.network import PixelFormat
 
-#: Channels: 1x1; 3x3 after a reduction; two 3x3 after a reduction; 1x1 after the pool. 0: no such convolution.
+#: Channels: 1x1; 3x3 after a reduction; two 3x3 after a reduction; 1x1 after the pool. 0 means no such convolution.
 _BLOCKS = {
     "inception_3a": (64, (64, 64), (64, 96), 32),
     "inception_3b": (64, (64, 96), (64, 96), 64),
@@ -40,9 +40,9 @@ _BLOCKS = {
 class BNInception(nn.Module):
     """Images `[B, 3, H, W]`, BGR with values around 0..255, to features `[B, 1024]`.
 
-    Its layers have the names of the Caffe release, so that a state dict converted from it can be loaded. The
-    output of a block is the module `inception_3a_output`. Heights and widths must be even down to the last block, as
-    they are for images of 224 and 227 pixels, and of every multiple of 32.
+    The layers have the names of the Caffe release, so that a state dict converted from Caffe can be loaded. Each block
+    has a module for its output, such as `inception_3a_output`. Heights and widths must be even down to the last block,
+    as for images of 224 and 227 pixels, and of every multiple of 32.
     """
 
     pixel_format = PixelFormat(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), maximum=255, order="BGR")
@@ -87,17 +87,15 @@ class BNInception(nn.Module):
         else:
             pool = F.max_pool2d if name == "inception_5b" else F.avg_pool2d
             branches.append(self._layers(pool(x, 3, stride=1, padding=1), f"{name}_pool_proj"))
-        output: Tensor = self.get_submodule(f"{name}_output")(branches)
-        return output
+        return self.get_submodule(f"{name}_output")(branches)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
+        """Return features `[B, 1024]` of normalised images `[B, 3, H, W]`."""
         x = _halve(self._layers(x, "conv1_7x7_s2"))
         x = _halve(self._layers(x, "conv2_3x3_reduce", "conv2_3x3"))
         for name in _BLOCKS:
             x = self._block(name, x)
-        features: Tensor = self.global_pool(x).flatten(1)
-        return features
+        return self.global_pool(x).flatten(1)
 
 
 def _halve(x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """An embedding model: a backbone, and a head on its features or on the features of each level.
 
 Backbones are contml's own (`BACKBONES`), torchvision's classification models without their classifier, timm's
-(`timm:NAME`), or a user's own module (`package.module:callable`; from Python also the module itself).
+(`timm:NAME`), or a module of the user (`package.module:callable`; from Python also the module itself).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +19,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from contml._support.errors import InputError, one_line
 from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.euclidean import normalize
-from contml.models.adapter import AdapterKind, add_lora, is_adapter, merge
 from contml.models.backbones import build, flat_features, name_of
-from contml.models.heads import FROM_FEATURES, HeadKind, HeadStart, build_head, check_nested, cut_head, start_heads
-from contml.models.maps import TOKENS, Pooling, at_levels, last_maps, pooled, set_pooling, widths_of
+from contml.models.heads import HeadStart, build_head, check_nested, cut_head, start_heads
+from contml.models.maps import Pooling, at_levels, last_maps, pooled, set_pooling, widths_of
 from contml.models.network import Network, stage_of
 from contml.models.weights import check_options, load_backbone, load_head, names_a_file, network_of, read
 
@@ -36,9 +35,9 @@ else:
 class EmbeddingModel(Network):
     """Images `[B, 3, H, W]` to embeddings `[B, dim]`: a backbone, then the layers of `head`.
 
-    Images are RGB, uint8 or floats in 0..1; the model normalises them itself, with the mean, std, range and order of
-    channels that its backbone was published with (ImageNet's mean and std for nearly all). Raises `InputError` if a
-    name or a file does not fit.
+    Images are RGB, uint8 or floats in 0..1. The model normalises them itself, with the mean, std, range and order of
+    channels that its backbone was published with (ImageNet's mean and std for nearly all). The constructor raises
+    `InputError` if a name or a file does not fit.
 
     Args:
         backbone: "small_cnn" (for 64-pixel quick starts), "bn_inception", a torchvision classification model
@@ -56,33 +55,23 @@ class EmbeddingModel(Network):
             learn.
         levels: Features of several depths, one or more of [low, middle, high]. Each level has its own linear layer and,
             in training, its own loss; their embeddings are concatenated. For bn_inception, googlenet, mobilenet_v2,
-            small_cnn, and ResNets of torchvision and timm. Of any backbone that torch.fx can trace, a level is also
+            small_cnn, and ResNets of torchvision and timm. In any backbone that torch.fx can trace, a level is also
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
-        pooling: How maps become features: their mean over the image, their maximum, or the sum of both ("average_max",
-            as in the code of Proxy Anchor). For levels, and for backbones whose last module is a global average pool.
-            With "average", transformers have the pooling that they were published with. "cls": the class token of a
-            vision transformer of timm; "patches": the mean of the tokens of its patches; "cls_patches": both, one after
-            the other.
-        frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. Where nothing
+        pooling: The pooling of maps to features: their mean over the image ("average"), their maximum ("max"), or the
+            sum of both ("average_max", as in the code of Proxy Anchor). For levels, and for backbones whose last module
+            is a global average pool. With "average", transformers have the pooling that they were published with.
+        frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. If nothing
             changes the images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its
             features are kept in a cache. A number N: the first N stages are frozen. In networks of timm, stages are the
             stem, then the blocks of a transformer or the stages of a convolutional network; else the top-level modules.
-        head: "linear": one linear layer; "mlp": a linear layer, plus a hidden layer of 512 with ReLU whose output is 0
-            at the start.
-        head_start: How the linear layer starts: "random"; "orthogonal": a random orthonormal projection, which about
-            keeps the distances of features; "pca": the first principal components of the features of training
-            images; "whitening": these, divided by their standard deviations.
+        head_start: The initial weights of the head, a linear layer: "random", or "pca": the first principal components
+            of the features of training images.
         nested_dims: Matryoshka: lengths below `dim`, shortest first. The first numbers of an embedding, up to each of
             these lengths, are an embedding too, scaled to unit length if the whole one is. In training, each length and
             the whole embedding have their own loss, with its own proxies, miner and memory; their mean is minimized.
-        adapter: "lora": the weights of the backbone stay, and low-rank matrices beside its linear layers and its
-            convolutions (without groups, and not of pixels) are trained. They are merged into the weights that are
-            saved. Needs `peft`. null: none.
-        adapter_rank: The rank of these matrices, whose output is multiplied by 2.
-        adapter_targets: The ends of the names of the layers that get one, such as [qkv, proj]; null: all of these.
         feature_dim: Length of the feature vectors of the data; None for images.
-        pretrained: Load the weights; False, if others will be loaded: only the pixels that published ones expect are
-            taken.
+        pretrained: Load the published weights. False takes only the pixels that they expect, for other weights that are
+            loaded later.
     """
 
     mean: Tensor
@@ -99,12 +88,8 @@ class EmbeddingModel(Network):
         levels: list[str] | None = None,
         pooling: Pooling = "average",
         frozen: bool | PositiveInt = False,
-        head: HeadKind = "linear",
         head_start: HeadStart = "random",
         nested_dims: list[PositiveInt] | None = None,
-        adapter: AdapterKind | None = None,
-        adapter_rank: PositiveInt = 8,
-        adapter_targets: list[str] | None = None,
         *,
         feature_dim: int | None = None,
         pretrained: bool = True,
@@ -116,18 +101,11 @@ class EmbeddingModel(Network):
         self.pooling = pooling
         if nested_dims is not None:
             check_nested(nested_dims, dim, levels)
-        #: The lengths of embeddings that are trained, if there are nested ones: the last is that of the whole one.
+        #: The lengths of embeddings that are trained, if there are nested ones. The last one is the whole length.
         self.nested_dims = [] if nested_dims is None else [*nested_dims, int(dim or 0)]
-        #: Whether all of the backbone is frozen.
+        #: True if the whole backbone is frozen.
         self.frozen = frozen is True
         self._frozen_stages = 0 if isinstance(frozen, bool) else frozen
-        if adapter is not None and self.frozen:
-            got = f"{adapter}, but all of the backbone is frozen"
-            raise InputError("adapter", got, hint="omit it, or set frozen=false")
-        #: Which adapters are trained; `add_adapter` adds them.
-        self.adapter = adapter
-        self._adapter_options: dict[str, Any] = {"rank": adapter_rank, "targets": adapter_targets}
-        self._has_adapter = False
         file = Path(weights).expanduser() if names_a_file(weights) else None
         if file is not None and not pretrained:
             weights, file = "none", None
@@ -135,29 +113,27 @@ class EmbeddingModel(Network):
         self.backbone, width, self.pixel_format = build(
             backbone, "none" if file else weights, feature_dim, pretrained=pretrained
         )
-        #: Its name in a config; of a module that was passed, the name of its class.
+        #: The name of the backbone in a config. For a module that was passed, the name of its class.
         self.backbone_name = name = name_of(backbone)
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
-            if pooling in TOKENS:
-                raise InputError("pooling", pooling, "levels are maps, which have no tokens", "omit one of them")
             self.backbone = at_levels(self.backbone, name, levels)
             widths = widths_of(self.backbone, levels)
         elif pooling != "average":
-            widths = [set_pooling(self.backbone, name, pooling, width)]
+            set_pooling(self.backbone, name, pooling)
         self.feature_dim = sum(widths)
         self._widths = widths
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
-        self.head = nn.Identity() if dim is None else build_head(head, head_start, widths, dim, levels)
-        #: How the head starts from features of training images (`start_head`); "random": it needs none.
+        self.head = nn.Identity() if dim is None else build_head(head_start, widths, dim, levels)
+        #: The start of the head. "pca" needs features of training images (`start_head`), "random" needs none.
         self.head_start: HeadStart = "random" if dim is None else head_start
-        #: Whether the backbone is pretrained and the head is new: the features may be better without it.
+        #: True if the backbone is pretrained and the head is new: the features may be better without the head.
         self.has_new_head = dim is not None and (feature_dim is not None or weights != "none")
         self.register_buffer("mean", torch.tensor(self.pixel_format.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(self.pixel_format.std).view(1, 3, 1, 1), persistent=False)
         if file is not None and state is not None:
-            options = {"dim": dim, "levels": levels, "head": head, "normalize": normalize, "pooling": pooling}
+            options = {"dim": dim, "levels": levels, "normalize": normalize, "pooling": pooling}
             check_options(file, state, self.head, **options)
             load_backbone(self.backbone, state, file, name, backbone_keys)
             if load_head(self.head, state):
@@ -176,15 +152,15 @@ class EmbeddingModel(Network):
 
     @property
     def starts_from_features(self) -> bool:
-        """Whether the head starts from features of training images."""
-        return self.head_start in FROM_FEATURES
+        """True if the head starts from features of training images."""
+        return self.head_start == "pca"
 
     def start_head(self, features: Tensor) -> None:
-        """Starts the head from features `[N, width]` of training images, as `head_start` says."""
-        start_heads(self.head, self.head_start, torch.split(features, self._widths, dim=1))
+        """Start the head from features `[N, width]` of training images."""
+        start_heads(self.head, torch.split(features, self._widths, dim=1))
 
     def without_head(self) -> Self:
-        """Returns a model with the same backbone whose embeddings are the features."""
+        """Return a model with the same backbone whose embeddings are the features."""
         model = copy(self)
         model.__dict__.pop("forward", None)  # with mixed precision, accelerate sets one that calls `self`
         model._modules = {**self._modules, "head": nn.Identity()}
@@ -192,7 +168,10 @@ class EmbeddingModel(Network):
         return model
 
     def with_dim(self, dim: int) -> EmbeddingModel:
-        """Returns the model whose embeddings are the first `dim` numbers of this one's, one of its `nested_dims`.
+        """Return the model whose embeddings are the first `dim` numbers of this model's embeddings.
+
+        Args:
+            dim: one of the `nested_dims`.
 
         Raises:
             InputError: the model was not trained with this length.
@@ -210,18 +189,21 @@ class EmbeddingModel(Network):
         return model
 
     def bare_backbone(self) -> Self:
-        """Returns a model with the same backbone whose embeddings are the features, not normalized."""
+        """Return a model with the same backbone whose embeddings are the features, not normalized."""
         model = self.without_head()
         model.normalize = False
         return model
 
     def fitted_to(self, weights: Mapping[str, Tensor]) -> Self:
-        """Returns the model for some weights: without the head if they have none, since the features were better."""
+        """Return the model that some weights fit.
+
+        If the weights have no head, it is the model without the head: the features were better.
+        """
         has_head = any(key.startswith("head.") for key in weights)
         return self if has_head or not self.head.state_dict() else self.without_head()
 
     def features(self, images: Tensor) -> Tensor:
-        """Returns backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
+        """Return backbone features `[B, width]` of images `[B, 3, H, W]`: uint8, or floats in 0..1."""
         if images.ndim < 4:  # features already, or maps [B, P, width]
             features = images.to(self.mean.dtype)
             return features.mean(1) if features.ndim == 3 else features
@@ -232,7 +214,7 @@ class EmbeddingModel(Network):
             return torch.cat(pooled(features, self.levels, self.pooling), dim=1)
 
     def maps(self, images: Tensor) -> Tensor:
-        """Returns the last feature maps of the backbone `[B, P, C]`, at P places, of images `[B, 3, H, W]`.
+        """Return the last feature maps of the backbone `[B, P, C]`, at P places, for images `[B, 3, H, W]`.
 
         Raises:
             InputError: the backbone has no feature maps.
@@ -274,25 +256,31 @@ class EmbeddingModel(Network):
         return (x - self.mean) / self.std
 
     def embed(self, features: Tensor) -> Tensor:
-        """Returns embeddings `[B, dim]` of backbone features `[B, width]`, of images or generated."""
+        """Return embeddings `[B, dim]` of backbone features `[B, width]`, from images or from a generator."""
         embeddings: Tensor = self.head(features)
         if not self.normalize:
             return embeddings
         return torch.cat([normalize(part) for part in torch.split(embeddings, self.parts, dim=1)], dim=1)
 
     def forward(self, images: Tensor, with_features: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Returns embeddings `[B, dim]` of images `[B, 3, H, W]`, uint8 or floats in 0..1; optionally also features."""
+        """Return embeddings `[B, dim]` of images `[B, 3, H, W]`, uint8 or floats in 0..1.
+
+        With `with_features`, also return the features.
+        """
         # Both in one call, since data parallelism only handles forward.
         features = self.features(images)
         embeddings = self.embed(features)
         return (embeddings, features) if with_features else embeddings
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """Returns the parameters of the head; none without one."""
+        """Return the parameters of the head. The iterator is empty without a head."""
         return self.head.parameters()
 
     def check_size(self, size: int) -> None:
-        """Raises `InputError` if the backbone cannot read `size` x `size` images; transformers often read one size."""
+        """Raise `InputError` if the backbone cannot read `size` x `size` images.
+
+        Transformers often read only one size.
+        """
         was_training = self.training
         try:
             with torch.inference_mode():
@@ -304,7 +292,7 @@ class EmbeddingModel(Network):
             self.train(was_training)
 
     def train(self, mode: bool = True) -> EmbeddingModel:
-        """Sets training mode; what is frozen stays in evaluation mode."""
+        """Set training mode. Frozen parts stay in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
@@ -317,38 +305,18 @@ class EmbeddingModel(Network):
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Sets whether gradients are computed; never of frozen weights."""
+        """Enable or disable gradients. Frozen weights never get gradients."""
         super().requires_grad_(requires_grad)
         self._keep_frozen()
         return self
-
-    def add_adapter(self, seed: int) -> None:
-        """Adds the adapters to the backbone, if it trains some and has none yet.
-
-        Raises:
-            InputError: `peft` is not installed, or no layer can have one.
-        """
-        if self.adapter is None or self._has_adapter:
-            return
-        frozen = {key for key, stage in stage_of(self.backbone).items() if stage < self._frozen_stages}
-        add_lora(self.backbone, self.backbone_name, frozen=frozen, seed=seed, **self._adapter_options)
-        self._has_adapter = True
-        self.requires_grad_().train(self.training)
-
-    def merge_adapter(self) -> None:
-        """Merges the adapters into the weights of the backbone, which then has its own layers again."""
-        if self._has_adapter:
-            merge(self.backbone)
-            self._has_adapter = False
 
     def _keep_frozen(self) -> None:
         for parameter in self._frozen_parameters():
             parameter.requires_grad_(False)
 
     def _frozen_parameters(self) -> Iterator[nn.Parameter]:
-        """The weights of the backbone that are not trained."""
+        """Yield the weights of the backbone that are not trained."""
         stages = stage_of(self.backbone) if self._frozen_stages else {}
         for name, parameter in self.backbone.named_parameters():
-            kept = self.frozen or (self._has_adapter and not is_adapter(name))
-            if kept or stages.get(name, 0) < self._frozen_stages:
+            if self.frozen or stages.get(name, 0) < self._frozen_stages:
                 yield parameter

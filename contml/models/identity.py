@@ -1,12 +1,12 @@
-"""The identity of a model: a hash of all that decides its embeddings, and of nothing else.
+"""The identity of a model: a hash of everything that decides its embeddings, and of nothing else.
 
     identity = SHA-256 of | weights: names, types, shapes, contents, sorted by name
                           | backbone, levels, pooling, whether embeddings are normalized
-                          | of images: resize, crop; mean, std, range and order of the channels
-                          | of features: their length
+                          | for images: resize, crop; mean, std, range and order of the channels
+                          | for features: their length
 
-It does not depend on files, devices, or the order of the weights. What is only used in training is not part of it: the
-loss, the number of epochs, counters of batch norm.
+The identity does not depend on files, devices, or the order of the weights. It does not contain settings that only the
+training uses: the loss, the number of epochs, counters of batch norm.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from contml.models.embedding import EmbeddingModel
 
 
 def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
-    """Returns the identity of a model, 64 hexadecimal digits.
+    """Return the identity of a model, 64 hexadecimal digits.
 
     Args:
         model: the network.
         resize: images are resized to this many pixels square; unused for a model of features.
-        crop: the centre of so many pixels square is the input.
+        crop: the centre of this many pixels square is the input.
     """
     facts: dict[str, Any] = {
         "backbone": model.backbone_name,
@@ -61,7 +61,7 @@ class FeatureExtractor:
     Args:
         network: the embedding; its head is not used.
         resize: images were resized to this many pixels square.
-        crop: the centre of so many pixels square is the input.
+        crop: the centre of this many pixels square is the input.
     """
 
     def __init__(self, network: EmbeddingModel, resize: int, crop: int) -> None:
@@ -69,7 +69,7 @@ class FeatureExtractor:
 
     @property
     def key(self) -> str:
-        """A hash of all that features depend on but the image: the backbone with its weights, the size of images."""
+        """A hash of everything that decides the features of an image: the backbone, its weights, the image size."""
         return identity(self.network.bare_backbone(), self.resize, self.crop)
 
     @property
@@ -78,6 +78,6 @@ class FeatureExtractor:
         return self.network.feature_dim
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Returns the features, in float32 whatever the precision of the training."""
+        """Return the features, in float32 whatever the precision of the training."""
         with torch.no_grad():
             return self.network.features(images.to(self.network.mean.device)).float().cpu()

@@ -1,13 +1,11 @@
-"""Feature maps of a backbone: the last ones, pooled over the image, and of several levels."""
+"""Feature maps of a backbone: the last ones, pooled over the image, and the maps of several levels."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import MethodType
 from typing import Any, Literal, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from contml._support.errors import InputError, did_you_mean, one_line
@@ -15,7 +13,7 @@ from contml.models.backbones import dry_run, flat_features
 
 
 def last_maps(backbone: nn.Module) -> tuple[str, int]:
-    """Returns the module whose output is the last maps `[B, C, H, W]` of more than one place: its name, and C.
+    """Return a module's name and its number of channels C: the last module with maps `[B, C, H, W]` of several places.
 
     Raises:
         InputError: no module has such an output.
@@ -44,16 +42,12 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
     return map_modules[-1]
 
 
-#: Global pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, or the sum of both. Of the tokens
-#: `[B, T, C]` of a transformer: the class token; the mean of the tokens of patches, without class token and registers;
-#: or both, one after the other, features of twice the length.
-Pooling: TypeAlias = Literal["average", "max", "average_max", "cls", "patches", "cls_patches"]
-#: How the poolings of tokens are called in timm.
-TOKENS = {"cls": ("token",), "patches": ("avg",), "cls_patches": ("token", "avg")}
+#: Global pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, or the sum of both.
+Pooling: TypeAlias = Literal["average", "max", "average_max"]
 
 
 def pool(maps: Tensor, pooling: Pooling) -> Tensor:
-    """Returns features `[B, C]` of maps `[B, C, H, W]`."""
+    """Return features `[B, C]` of maps `[B, C, H, W]`."""
     if pooling == "average":
         return maps.mean((2, 3))
     return maps.amax((2, 3)) if pooling == "max" else maps.mean((2, 3)) + maps.amax((2, 3))
@@ -67,19 +61,16 @@ class GlobalPool(nn.Module):
         self.pooling = pooling
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Returns features `[B, C, 1, 1]` of maps `[B, C, H, W]`."""
+        """Return features `[B, C, 1, 1]` of maps `[B, C, H, W]`."""
         return pool(maps, self.pooling)[:, :, None, None]
 
 
-def set_pooling(backbone: nn.Module, name: str, pooling: Pooling, width: int) -> int:
-    """Replaces the pooling at the end of a backbone; returns the length of its features, which was `width`.
+def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
+    """Replace the pooling at the end of a backbone.
 
     Raises:
         InputError: the backbone has no such pooling.
     """
-    if pooling in TOKENS:
-        _pool_tokens(backbone, name, pooling)
-        return width * len(TOKENS[pooling])
     outputs: dict[str, Tensor] = {}
     handles = [
         module.register_forward_hook(lambda _module, _given, output, key=key: outputs.update({key: output}))
@@ -89,34 +80,13 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling, width: int) ->
     features = dry_run(backbone, flat_features).data_ptr() if handles else 0
     for handle in handles:
         handle.remove()
-    # The one whose output is the features, in the same memory: squeeze-and-excitation blocks have such pools too.
+    # The output of the right pool shares its memory with the features. Squeeze-and-excitation blocks have pools too.
     last_pool = next((key for key, output in outputs.items() if output.data_ptr() == features), None)
     if last_pool is None:
         allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
         hint = "or set model.levels to the module whose maps are pooled"
         raise InputError("pooling", pooling, allowed, hint)
     backbone.set_submodule(last_pool, GlobalPool(pooling))
-    return width
-
-
-def _pool_tokens(backbone: nn.Module, name: str, pooling: Pooling) -> None:
-    network: Any = backbone
-    if getattr(backbone, "num_prefix_tokens", None) is None or not hasattr(backbone, "fc_norm"):
-        allowed = "must be average, max or average_max"
-        raise InputError("pooling", pooling, f"{allowed}, since {name} is no vision transformer of timm")
-    if "cls" in pooling and getattr(backbone, "cls_token", None) is None:
-        raise InputError("pooling", pooling, f"must be patches or average, since {name} has no class token")
-    network.reset_classifier(0, "avg")  # removes attention pooling, whose weights would not be trained
-    parts = TOKENS[pooling]
-
-    def forward(self: Any, images: Tensor) -> Tensor:
-        from timm.layers.pool1d import global_pool_nlc
-
-        tokens = self.forward_features(images)
-        pooled = [self.fc_norm(global_pool_nlc(tokens, part, self.num_prefix_tokens)) for part in parts]
-        return torch.cat(pooled, dim=1)
-
-    network.forward = MethodType(forward, backbone)
 
 
 _NAMES = ("low", "middle", "high")
@@ -131,15 +101,15 @@ LEVELS: dict[str, tuple[str, str, str]] = {
 
 
 def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Module:
-    """Returns the backbone up to the last of these levels; its output is the features of each level by name.
+    """Return the backbone up to the last of these levels. Its output is the features of each level by name.
 
-    Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep
-    Metric Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has its own
-    head and loss, and the embeddings of the levels are concatenated. In BN-Inception the levels are inception 3c,
-    4e and 5b, as in the second paper; in GoogLeNet 3b, 4e and 5b, the last block of each size of the feature map;
-    in ResNets, stages 2 to 4. A level of any network is also a module by its name. Every level is pooled and goes
-    through one linear layer. In the authors' code, low and middle have a convolution and a layer of 1,024 before
-    it, like GoogLeNet's auxiliary classifiers.
+    Wang et al., "Ranked List Loss for Deep Metric Learning" (CVPR 2019), and "Instance Cross Entropy for Deep Metric
+    Learning" (2020): L, M and H are the features after a low, a middle and a high block. Each has its own head and
+    loss, and the embeddings of the levels are concatenated. In BN-Inception the levels are inception 3c, 4e and 5b, as
+    in the second paper. In GoogLeNet they are 3b, 4e and 5b, the last block of each size of the feature map. In ResNets
+    they are stages 2 to 4. In any network, a level is also a module by its name. Every level is pooled and goes through
+    one linear layer. In the authors' code, low and middle have a convolution and a layer of 1,024 before the linear
+    layer, like GoogLeNet's auxiliary classifiers.
 
     Raises:
         InputError: no level is given, one appears twice or is no module, or PyTorch cannot trace the backbone.
@@ -167,12 +137,12 @@ def at_levels(backbone: nn.Module, name: str, levels: Sequence[str]) -> nn.Modul
 
 
 def pooled(features: dict[str, Tensor], levels: Sequence[str], pooling: Pooling = "average") -> list[Tensor]:
-    """Returns the features of each level `[B, width]`, pooled from its maps `[B, width, H, W]`."""
+    """Return the features of each level `[B, width]`, pooled from its maps `[B, width, H, W]`."""
     return [pool(f, pooling) if f.ndim == 4 else f for f in (features[level] for level in levels)]
 
 
 def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
-    """Returns the width of the features of each level.
+    """Return the width of the features of each level.
 
     Raises:
         InputError: the output of a level is neither maps nor features.

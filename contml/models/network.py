@@ -1,4 +1,4 @@
-"""What the trainer asks of a model beyond `forward`; the pixels of a network, and the stages of its backbone."""
+"""The methods of a model that the trainer calls beside `forward`; pixels of a network, and stages of its backbone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 class PixelFormat(NamedTuple):
     """Range, order of channels, mean and std of the pixels that a network was trained with; by default ImageNet's.
 
-    A network of your own that wants others has an attribute `pixel_format` of this class.
+    A network of your own that needs other pixels has an attribute `pixel_format` of this class.
     """
 
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, in this range and order
@@ -22,11 +22,13 @@ class PixelFormat(NamedTuple):
 
 
 class Network(nn.Module, ABC):
-    """A backbone and a head that take part in their training. The trainer trains any other module as it is.
+    """A backbone and a head that take part in their training.
+
+    The trainer trains any other module without these methods.
 
     Attributes:
-        backbone: it can be compiled, and its stages have learning rates of their own.
-        has_new_head: the backbone is pretrained and the head is new: the features may be better without it.
+        backbone: its stages can be frozen.
+        has_new_head: the backbone is pretrained and the head is new: the features may be better without the head.
     """
 
     backbone: nn.Module
@@ -35,7 +37,7 @@ class Network(nn.Module, ABC):
     @property
     @abstractmethod
     def starts_from_features(self) -> bool:
-        """Whether the head starts from features of training images."""
+        """True if the head starts from features of training images."""
 
     @abstractmethod
     def start_head(self, features: Tensor) -> None:
@@ -51,43 +53,23 @@ class Network(nn.Module, ABC):
 
     @abstractmethod
     def fitted_to(self, weights: Mapping[str, Tensor]) -> Self:
-        """Return the model for some weights: without the head if they have none, since the features were better."""
+        """Return the model that some weights fit.
 
-    @abstractmethod
-    def add_adapter(self, seed: int) -> None:
-        """Add the adapters to the backbone, if it trains some and has none yet."""
-
-    @abstractmethod
-    def merge_adapter(self) -> None:
-        """Merge the adapters into the weights of the backbone, which then has its own layers again."""
+        If the weights have no head, it is the model without the head: the features were better.
+        """
 
 
-def add_adapters(model: nn.Module, seed: int) -> None:
-    """Add the adapters of all networks in a model."""
-    for module in [*model.modules()]:
-        if isinstance(module, Network):
-            module.add_adapter(seed)
-
-
-def merge_adapters(model: nn.Module) -> None:
-    """Merge the adapters of all networks in a model into its weights."""
-    for module in [*model.modules()]:
-        if isinstance(module, Network):
-            module.merge_adapter()
-
-
-#: A module with more than this share of the weights of the modules beside it is opened: it is the network itself.
+#: A module with more than this share of all weights at its level is the network itself: its own modules are listed.
 _NEARLY_ALL = 0.9
 
 
 def stage_of(backbone: nn.Module) -> dict[str, int]:
     """Return the stage of each parameter of a backbone by its name: 0 is the stage next to the images.
 
-    Stages can be frozen, and have learning rates of their own. A network of timm names its stages itself
-    (`group_matcher`): the stem, then the blocks of a transformer or the stages of a convolutional network. In other
-    networks, stages are the modules at the top level, inside the module that has nearly all of the weights: `conv1`,
-    `layer1` ... `layer4` of a ResNet, `features.0` ... `features.18` of MobileNetV2. A normalization belongs to the
-    layer before it.
+    Stages can be frozen. A network of timm names its stages (`group_matcher`): the stem, then the blocks of a
+    transformer or the stages of a convolutional network. In other networks, stages are the modules at the top level,
+    inside the module that has nearly all of the weights: `conv1`, `layer1` ... `layer4` of a ResNet, `features.0` ...
+    `features.18` of MobileNetV2. A normalization belongs to the layer before it.
     """
     matcher: Any = getattr(backbone, "group_matcher", None)
     groups = list(_modules(backbone))
@@ -108,7 +90,7 @@ def stage_of(backbone: nn.Module) -> dict[str, int]:
 
 
 def _modules(module: nn.Module, prefix: str = "") -> Iterator[list[str]]:
-    """The names of the parameters of each module at the top level, in order."""
+    """Yield the names of the parameters of each module at the top level, in order."""
     children = [(name, child, sum(map(Tensor.numel, child.parameters()))) for name, child in module.named_children()]
     total = sum(count for *_, count in children)
     for name, child, count in children:

@@ -1,6 +1,6 @@
-"""Weights from local files: read without executing code, fitted to a backbone or a head; and which network they fit.
+"""Weights from local files: read without executing code, fitted to a backbone or a head; and the network that they fit.
 
-A file of torchvision is known by its name and the hash in it, another one by its keys.
+A file of torchvision is recognized by its name and the hash in its name, another one by its keys.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torch import Tensor, nn
 from contml._support.errors import InputError, one_line
 from contml.models.backbones import BACKBONES, FILES, build
 
-#: Where to get files of weights that configs name.
+#: The addresses of files of weights that configs name.
 _ADDRESSES = {"bn_inception-52deb4733.pth": "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"}
 # Names of the classifiers in checkpoints, which a backbone no longer has.
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.", "head_dist.", "last_linear.", "aux1.", "aux2.", "AuxLogits.")
 
 
 def names_a_file(weights: str) -> bool:
-    """Returns whether `weights` is a file and not the name of published weights."""
+    """Return True if `weights` is a file, False if it is the name of published weights."""
     return weights.endswith(FILES) or "/" in weights or "\\" in weights
 
 
 def read(file: Path) -> dict[str, Tensor]:
-    """Returns the state dict in a file; no code in the file is executed."""
+    """Return the state dict in a file. No code in the file is executed."""
     subject = f"weights {file}"
     if file.is_dir():
         raise InputError(subject, "a folder", f"must be a file that ends in {', '.join(FILES)}")
@@ -65,19 +65,19 @@ def read(file: Path) -> dict[str, Tensor]:
 
 
 def is_captioner(state: Mapping[str, Tensor]) -> bool:
-    """Whether these are the weights of a captioner."""
+    """Return True if these are the weights of a captioner."""
     return "words" in state and any(key.startswith("decoder.") for key in state)
 
 
 def network_of(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of the visual network if these are the weights of a captioner; else all of them."""
+    """Return the weights of the visual network if these are the weights of a captioner; else return all of them."""
     if not is_captioner(state):
         return state
     return {key.removeprefix("network."): value for key, value in state.items() if key.startswith("network.")}
 
 
 def trained_options(file: Path) -> dict[str, Any]:
-    """The options of the model whose weights a run saved in a file; empty for other files."""
+    """Return the options of the model whose weights a run saved in a file. Return an empty dict for other files."""
     if file.suffix != ".safetensors":
         return {}
     with safe_open(file, framework="pt") as reader:
@@ -96,7 +96,7 @@ def check_options(file: Path, state: Mapping[str, Tensor], layers: nn.Module, **
         file: the file of the weights.
         state: the weights.
         layers: the head of this model.
-        options: `dim`, `levels`, `head` and `normalize` of this model.
+        options: `dim`, `levels`, `pooling` and `normalize` of this model.
 
     Raises:
         InputError: the file is a checkpoint of an embedding model, and an option or the shape of the head differs.
@@ -123,10 +123,10 @@ def _yaml(value: Any) -> str:
 def load_backbone(
     backbone: nn.Module, state: dict[str, Tensor], file: Path, name: str, removed: Set[str] = frozenset()
 ) -> None:
-    """Loads a state dict whose keys may have a prefix, and which may contain the classifier.
+    """Load a state dict whose keys may have a prefix, and which may contain the classifier.
 
     Args:
-        backbone: where the weights go.
+        backbone: the module that gets the weights.
         state: the weights.
         file: the file of the weights, for errors.
         name: the name of the backbone, for errors.
@@ -145,7 +145,7 @@ def load_backbone(
 
 
 def misfits(own: Mapping[str, Tensor], state: dict[str, Tensor], removed: Set[str] = frozenset()) -> list[str]:
-    """Returns how a state dict does not fit a backbone, by kind; empty if it fits.
+    """Return the keys and shapes of a state dict that do not fit a backbone, by kind. Return an empty list if it fits.
 
     Args:
         own: the state dict of the backbone.
@@ -170,7 +170,7 @@ def misfits(own: Mapping[str, Tensor], state: dict[str, Tensor], removed: Set[st
 
 
 def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict with the names of a backbone."""
+    """Return a state dict with the names of a backbone."""
     # torchvision's DenseNet files use the names of an older version: norm.1 instead of norm1.
     state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): value for key, value in state.items()}
     prefixes = {"": None}  # a dict as an ordered set; in a tie, no prefix wins
@@ -184,9 +184,9 @@ def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, T
 
 
 def load_head(head: nn.Module, state: dict[str, Tensor]) -> bool:
-    """Loads the head of an embedding model's own checkpoint; for another model's file the new head is kept.
+    """Load the head of an embedding model's own checkpoint, and return True.
 
-    Returns whether it was loaded.
+    For the file of another model, keep the new head and return False.
     """
     expected = head.state_dict()
     saved = {key: state[f"head.{key}"] for key in expected if f"head.{key}" in state}
@@ -199,14 +199,13 @@ def load_head(head: nn.Module, state: dict[str, Tensor]) -> bool:
     return fits
 
 
-#: The network where the user names no file: small, and good at images of many kinds. Its first weights: features of
-#: later ones, which were trained longer with label smoothing, are worse without fine-tuning.
+#: The network if the user names no file: small, and good at images of many kinds. These are its first weights. Later
+#: weights were trained longer with label smoothing, and their features are worse without fine-tuning.
 DEFAULT_BACKBONE, DEFAULT_WEIGHTS = "mobilenet_v2", "IMAGENET1K_V1"
 #: The hash in the name of a file of torchvision.
 _HASHED = re.compile(r"-([0-9a-f]{8,})\.pth$")
-#: Sides of images in pixels where torchvision names none.
+#: The side of images in pixels if torchvision names none.
 _SIDE = 224
-_DAMAGED = "damaged: its content has not the hash in its name"
 
 
 class Architecture(NamedTuple):
@@ -217,7 +216,7 @@ class Architecture(NamedTuple):
 
 
 def default_file() -> tuple[Path, str]:
-    """Returns where torchvision keeps the weights of the default network, and their address."""
+    """Return the place where torchvision keeps the weights of the default network, and their address."""
     from torchvision import models  # here: it takes a second to import
 
     url = models.get_model_weights(DEFAULT_BACKBONE)[DEFAULT_WEIGHTS].url
@@ -225,7 +224,7 @@ def default_file() -> tuple[Path, str]:
 
 
 def side_of(backbone: str) -> int:
-    """Returns the side of the images in pixels that a network was published with, by its name in a config."""
+    """Return the side in pixels of the images that a network was published with, by its name in a config."""
     if backbone.startswith("timm:") and find_spec("timm") is not None:
         from timm.models import get_pretrained_cfg, is_model
 
@@ -236,7 +235,7 @@ def side_of(backbone: str) -> int:
 
 
 def is_whole(file: Path) -> bool:
-    """Returns whether a file has the hash that its name says; True where it says none."""
+    """Return True if a file has the hash in its name. Return True if the name has no hash."""
     hashed = _HASHED.search(file.name)
     if hashed is None:
         return True
@@ -245,16 +244,16 @@ def is_whole(file: Path) -> bool:
 
 
 def architecture_of(file: Path) -> Architecture:
-    """Returns the network whose weights a file holds.
+    """Return the network whose weights a file holds.
 
     Raises:
-        InputError: it cannot be read, is damaged, is a checkpoint of contml, fits no network, or another than its name
-            says.
+        InputError: the file cannot be read, is damaged, is a checkpoint of contml, fits no network, or fits another one
+            than its name.
     """
     subject, published = f"weights {file}", _published()
     if file.is_file() and not is_whole(file):
-        named, _ = published.get(file.name, ("", 0))
-        raise InputError(subject, _not_whole(file, named), hint="download it again, or rename it")
+        got = "damaged, or other weights than its name says: its content has not the hash in its name"
+        raise InputError(subject, got, hint="download it again, or rename it")
     state = network_of(read(file))
     if trained_options(file):
         got, hint = "a checkpoint of contml", "take the network of a run with backbone=RUN in place of --weights"
@@ -268,22 +267,8 @@ def architecture_of(file: Path) -> Architecture:
     raise InputError(subject, got, hint="name its network: model.backbone=timm:NAME or package.module:callable")
 
 
-def _not_whole(file: Path, named: str) -> str:
-    """What is wrong with a file whose content has not the hash in its name, which may be that of a network."""
-    try:
-        state = network_of(read(file))
-    except InputError:
-        return _DAMAGED
-    problems = misfits(_shapes(named), state) if named else []
-    if not problems:
-        return _DAMAGED
-    found = fitting(state)
-    other = "; ".join(problems) if found is None else f"they fit {found.backbone}"
-    return f"not the weights of {named}, of which it has the name: {other}"
-
-
 def fitting(state: dict[str, Tensor]) -> Architecture | None:
-    """Returns the first network, of contml or torchvision, that weights fit; None: there is none."""
+    """Return the first network, of contml or torchvision, that weights fit. Return None if none fits."""
     side_by_name: dict[str, int] = {}
     for name, side in _published().values():
         side_by_name.setdefault(name, side)
@@ -296,14 +281,14 @@ def fitting(state: dict[str, Tensor]) -> Architecture | None:
 
 
 def _shapes(name: str) -> dict[str, Tensor]:
-    """The state dict of a network without its values."""
-    # The constructor of RegNets computes with values, which "meta" has not: shapes alone, without memory.
+    """Return the state dict of a network without its values."""
+    # The constructor of RegNets computes with values. The device "meta" has only shapes, without memory.
     with torch.device("cpu" if name.startswith("regnet") else "meta"):
         return build(name, "none").backbone.state_dict()
 
 
 def _published() -> dict[str, tuple[str, int]]:
-    """The network and the side of its images for each file of torchvision's registry."""
+    """Return the network and the side of its images for each file of torchvision's registry."""
     from torchvision import models
 
     found: dict[str, tuple[str, int]] = {}

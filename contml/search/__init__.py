@@ -1,6 +1,6 @@
-"""A trained model in use: load it, embed images, index and search them, say what embedding distances mean.
+"""A trained model in use: load it, embed images, index and search them, and interpret embedding distances.
 
-`__init__.pyi` lists the names. Each is imported on first use: an index of vectors needs no model.
+`__init__.pyi` lists the names. Each name is imported on first use: an index of vectors needs no model.
 """
 
 from contml._support.imports import lazy_names, names_in_stub

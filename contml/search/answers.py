@@ -1,10 +1,10 @@
-"""Predicted labels: by the labels of the nearest training items and their weights, and in words.
+"""Predicted labels, as values and as text, from the labels of the nearest training items and their weights.
 
-Where labels have a mean, the predicted label is the mean under the posterior (`contml.evaluation.posterior`). Else it
-is the label, of the 50 nearest, with the least mean label distance to these; of classes, the one with the most weight.
-Its spread is the root of the mean squared distance from the mean, or that least mean. Where the neighbours disagree,
-the spread is large: a calibration turns it into a bound of the label distance to the true label
-(`contml.search.calibration`).
+If labels have a mean, the predicted label is the mean under the posterior (`contml.evaluation.posterior`). Otherwise it
+is the label of the 50 nearest items that has the least mean label distance to the others. For classes, it is the class
+with the most weight. The spread of a mean is the root of the mean squared distance from the mean. The spread of any
+other label is its mean label distance. If the neighbours disagree, the spread is large. A calibration turns the spread
+into a bound of the label distance to the true label (`contml.search.calibration`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.calibration import Calibration
 
-#: Neighbours whose label may be predicted, where labels have no mean.
+#: The most neighbours whose label may be predicted, if labels have no mean.
 _CENTRAL = 50
 SAME_NOTE = "; a training image, whose own label is left out"
 
@@ -31,7 +31,7 @@ class Predicted(NamedTuple):
     Attributes:
         labels: Q labels.
         spread: `[Q]` float64.
-        rows: `[Q]` the items whose labels they are; None for means.
+        rows: the items whose labels they are `[Q]`. None if labels are means.
     """
 
     labels: LabelSpace
@@ -41,20 +41,21 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The label of an image by the labels of its nearest training items.
+    """The label of an image, predicted from the labels of its nearest training items.
 
     Attributes:
-        title: what the label is.
-        text: the label in words; of a number or a date with its unit.
-        value: a number, a date as text, a list of numbers, or None for labels that are no numbers.
-        low: of a number or a date, the low end of the interval; None without a calibration.
+        title: the name of the label.
+        text: the label as text. A number or a date has its unit.
+        value: a number, a date as text, a list of numbers, or None for labels that are not numbers.
+        low: the low end of the interval of a number, an angle or a date. None without a calibration.
         high: the high end.
-        bound: the label distance within which the true label is, with the probability `level`; None for classes.
-        bound_text: the same in the unit of the labels.
-        level: that probability, or of classes, that the answer is right; None without a calibration.
+        bound: with probability `level`, the true label is within this label distance. None for classes.
+        bound_text: the bound in the unit of the labels.
+        level: the probability of the bound. For classes, it is the probability that the answer is right. None without a
+            calibration.
         neighbours: number of training items.
-        row: the training item whose label is the answer, a row of `LabelledItems.labels`; None for a mean.
-        same: whether the image is a training item itself, which is then left out.
+        row: the training item whose label is the answer, a row of `LabelledItems.labels`. None for a mean.
+        same: whether the image is itself a training item. The item is then left out.
         labels: the answer as a space of one item, for pages that draw it.
     """
 
@@ -73,11 +74,11 @@ class Answer:
 
     @property
     def name(self) -> str:
-        """The title, and that the label is not the image's own."""
+        """The title, with a note that the label is predicted."""
         return f"{self.title} (predicted)"
 
     def __str__(self) -> str:
-        """The answer on one line, with its name."""
+        """Return the answer on one line, with its name."""
         return f"{self.name}: {self.words}" + (SAME_NOTE if self.same else "")
 
     @property
@@ -88,7 +89,7 @@ class Answer:
 
     @property
     def interval_words(self) -> str:
-        """The interval, the bound or the probability, in brackets after a space; "" without a calibration."""
+        """The interval, the bound or the probability, in brackets after a space. It is "" without a calibration."""
         if self.level is None:
             return ""
         if self.bound is None:
@@ -99,20 +100,23 @@ class Answer:
         return f" (within {self.bound_text}, {percent(self.level)})"
 
     def excludes(self, label: LabelSpace) -> bool:
-        """Whether a label, a space of one item, is beyond the bound, or another class; False without a calibration."""
+        """Return True if a label, a space of one item, is beyond the bound, or is another class.
+
+        Return False without a calibration.
+        """
         if self.level is None:
             return False
         return float(growing(self.labels).joined(label).filled([0], [1])) > (self.bound or 0.0)
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON and tables."""
+        """Return plain values, for JSON and tables."""
         numbers = {"value": self.value, "low": self.low, "high": self.high, "bound": self.bound, "level": self.level}
         words = {"label": self.title, "text": self.text}
         return {**words, **numbers, "neighbours": self.neighbours, "same_image": self.same}
 
 
 def predicted(labels: LabelSpace, rows: Tensor, weights: Tensor) -> Predicted:
-    """The labels of Q images, by the rows `[Q, k]` and weights `[Q, k]` of training items, nearest first."""
+    """Predict the labels of Q images from the rows `[Q, k]` and weights `[Q, k]` of training items, nearest first."""
     if labels.vectors is not None:
         near = labels.vectors.cpu()[rows]  # [Q,k,D]
         means = (near * weights[:, :, None]).sum(1)
@@ -140,7 +144,7 @@ def answer_of(
     row: int | None,
     same: bool,
 ) -> Answer:
-    """The answer to query q.
+    """Return the answer to query q.
 
     Args:
         found: the predicted labels of all queries.
@@ -148,8 +152,8 @@ def answer_of(
         space: the training labels.
         calibration: of the spread.
         neighbours: number of training items.
-        row: the training item whose label it is; None for a mean.
-        same: whether the query is a training item itself.
+        row: the training item whose label is the answer. None for a mean.
+        same: whether the query is itself a training item.
     """
     labels, vectors = found.labels, found.labels.vectors
     low = high = bound = level = None
@@ -159,8 +163,8 @@ def answer_of(
     elif calibration is not None:
         level, bound = calibration.level, float(calibration.label_distance(float(found.spread[q])).high)
         bound_text = space.measure.text(bound)
-        if vectors is not None and vectors.shape[1] == 1:
-            low, high = (growing(labels).of_vectors(vectors[[q]] + end).plain(0) for end in (-bound, bound))
+        if vectors is not None:
+            low, high = growing(labels).interval(q, bound) or (None, None)
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
     label = labels[[q]].as_root()

@@ -1,11 +1,10 @@
 """A bundle: a trained model in a folder, as `contml export` writes it, without data and config.
 
-    model.safetensors   the weights; their metadata hold the options of the model, of a captioner also of its decoder
+    model.safetensors   the weights; their metadata hold the options of the model, and of the decoder of a captioner
     bundle.json         the transform of the images, the unit of label distances, the calibration, versions
     labels.safetensors  training items with their embeddings and labels, unless labels are left out
-    README.md           the model card: labels, result, how to load the model
 
-A run folder is read as one: its selected weights, its evaluation and its calibration hold the same.
+A run folder is read like a bundle. Its selected weights, its evaluation and its calibration hold the same information.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from torch import Tensor
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, read_bytes, refuse_links, unreadable, write, write_folder
-from contml._support.pages import page_text
 from contml._support.tensors import load_tensors, save_tensors
 from contml.contracts import PLAIN, Measure
-from contml.evaluation.evaluated import Evaluated, sentence
+from contml.evaluation.evaluated import Evaluated
 from contml.models.backbones import FEATURES
 from contml.models.weights import is_captioner, names_a_file
 from contml.runs import Run, open_run
@@ -34,12 +32,11 @@ from contml.search.labelled_items import LabelledItems
 #: The number of the format: it rises when an older version of contml could not read the file.
 FORMAT: Literal[1] = 1
 RECORD, WEIGHTS, LABELS = "bundle.json", "model.safetensors", "labels.safetensors"
-CARD = "README.md"
-_FILES = (WEIGHTS, LABELS, CARD, RECORD)
-#: The place of the model on the hub, until it is known.
-PLACE = "USER/NAME"
-#: Largest bundle.json and largest card in bytes, and largest side of an image in pixels.
-_LIMIT, _CARD_LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 20, 1 << 13
+#: The page that the user writes for the hub.
+README = "README.md"
+_FILES = (WEIGHTS, LABELS, README, RECORD)
+#: Largest bundle.json in bytes, and largest side of an image in pixels.
+_LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
 _Channels: TypeAlias = tuple[float, float, float]
 _DAMAGED = "export the run again"
@@ -65,7 +62,7 @@ class SavedPixelFormat(BaseModel):
 
 
 class Transform(BaseModel):
-    """The transform of the evaluation: resized to `resize` pixels square, of which the centre `crop` is the image."""
+    """The transform of the evaluation: resize to `resize` pixels square, then cut the centre `crop`."""
 
     model_config = STRICT
 
@@ -81,20 +78,20 @@ class Transform(BaseModel):
 
 
 class Bundle(BaseModel):
-    """What is known about a trained model.
+    """The record of a trained model.
 
     Attributes:
         format: the number of the format.
-        name: the name of the config that it was trained with.
+        name: the name of the config that the model was trained with.
         checkpoint: which weights of the run: "best" on the validation split, or "last".
-        epoch: number of epochs that trained them; 0: they are the initial weights.
+        epoch: number of epochs that trained the weights. 0 means initial weights.
         sha256: the hash of the file of the weights.
-        feature_dim: length of the feature vectors that it embeds; None if it embeds images.
-        transform: what happens to an image before the network. Without `pixels`, the pixels of its backbone are taken.
-        unit: what a label distance of 1 means, in words.
+        feature_dim: length of the feature vectors that the model embeds. None if it embeds images.
+        transform: the transform of an image before the network. Without `pixels`, the pixels of its backbone are taken.
+        unit: the meaning of a label distance of 1, as text.
         measure: how label distances are printed.
-        calibration: what an embedding distance means; None without a validation split.
-        versions: of the packages that trained it; empty if they are not known.
+        calibration: the meaning of embedding distances. None without a validation split.
+        versions: versions of the packages that trained the model. Empty if they are not known.
     """
 
     model_config = STRICT
@@ -116,12 +113,11 @@ class SavedModel(NamedTuple):
     """A bundle or a run.
 
     Attributes:
-        bundle: what is known about the model.
-        config: the options of its network, "model"; of a captioner also "captioner" and "decoder".
+        bundle: the record of the model.
+        config: the options of its network, "model". A captioner also has "captioner" and "decoder".
         weights: the weights.
         file: the file of the weights.
-        card: the model card.
-        evaluated: the identity of the model that the run evaluated and calibrated; empty if it is not known.
+        evaluated: the identity of the model that the run evaluated and calibrated. Empty if it is not known.
         labels: the file of training items with embeddings and labels, if there is one.
     """
 
@@ -129,7 +125,6 @@ class SavedModel(NamedTuple):
     config: dict[str, Any]
     weights: dict[str, Tensor]
     file: Path
-    card: str
     evaluated: str = ""
     labels: Path | None = None
 
@@ -161,8 +156,7 @@ def _read_bundle(folder: Path) -> SavedModel:
     weights, config, _ = _load(file)
     if _sha256(file) != bundle.sha256:
         raise InputError(str(file), f"not the weights of {path}, or changed since", hint=_DAMAGED)
-    card = read_card(folder) or make_card(bundle, captions="captioner" in config)
-    return SavedModel(bundle, config, weights, file, card, labels=folder / LABELS)
+    return SavedModel(bundle, config, weights, file, labels=folder / LABELS)
 
 
 def _check_format(path: Path, values: Any) -> None:
@@ -199,16 +193,15 @@ def _read_run(run: Run) -> SavedModel:
             calibration=Calibration.read(run.calibration),
             versions=values.get("versions", {}),
         )
-        card = make_card(bundle, captions="captioner" in all_options, evaluated=evaluated)
     except ValidationError as error:
         raise unreadable(file, error, "restore it") from None
     except (AttributeError, KeyError, TypeError) as error:
         raise InputError(str(file), f"not the weights of a training ({one_line(error)})", hint="restore it") from None
-    return SavedModel(bundle, config, weights, file, card, evaluated.identity, run.labels)
+    return SavedModel(bundle, config, weights, file, evaluated.identity, run.labels)
 
 
 def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]]:
-    """The weights in a file, the options of their networks, and all values in its metadata."""
+    """Return the weights in a file, the options of their networks, and all values in its metadata."""
     try:
         weights, values = load_tensors(file)
         config = values["config"]
@@ -237,7 +230,7 @@ _INPUTS = (
 
 
 def _feature_dim(run: Run, evaluated: Evaluated, weights: Mapping[str, Tensor]) -> int:
-    """The length of the feature vectors of a run without a backbone."""
+    """Return the length of the feature vectors of a run without a backbone."""
     for name in _INPUTS:
         if name in weights:
             return weights[name].shape[1]
@@ -255,22 +248,21 @@ def _sha256(file: Path) -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a bundle can be written there.
+    """Check that a bundle can be written to a folder.
 
     Raises:
-        InputError: the folder has other files than a bundle has.
+        InputError: the folder has files that do not belong to a bundle.
     """
     check_new_folder(folder, _FILES)
 
 
-def save(source: SavedModel, folder: Path, *, labels: LabelledItems | None = None, place: str = PLACE) -> None:
-    """Write a bundle in a new folder, or in an empty one; a folder that holds this bundle stays as it is.
+def save(source: SavedModel, folder: Path, *, labels: LabelledItems | None = None) -> None:
+    """Write a bundle in a new folder, or in an empty one. A folder that holds this bundle stays as it is.
 
     Args:
-        source: the model; its file is not read.
-        folder: where to write. A `README.md` that is there stays as it is.
-        labels: training items with embeddings and labels; None: they are left out.
-        place: where the model will be on the hub, "user/name".
+        source: the model. Its file is not read.
+        folder: where to write. A `README.md` in the folder stays as it is.
+        labels: training items with embeddings and labels. Default: no labels are written.
 
     Raises:
         InputError: the folder has other files, or cannot be written.
@@ -281,75 +273,7 @@ def save(source: SavedModel, folder: Path, *, labels: LabelledItems | None = Non
         bundle = source.bundle.model_copy(update={"sha256": _sha256(temporary / WEIGHTS)})
         if labels is not None:
             labels.save(temporary / LABELS)
-        if not (folder / CARD).exists():
-            card = source.card.replace(f"hf://{PLACE}", f"hf://{place}")
-            write(temporary / CARD, lambda path: path.write_text(card, encoding="utf-8"))
         text = json.dumps(bundle.model_dump(mode="json"), ensure_ascii=False, indent=1)
         write(temporary / RECORD, lambda path: path.write_text(text, encoding="utf-8"))
 
-    write_folder(folder, build, own=_FILES, kept=[CARD], last=RECORD)
-
-
-_TEXT = """---
-# license: (choose one, such as apache-2.0)
-library_name: contml
-pipeline_tag: {pipeline}
-tags:
-- contml
----
-
-# {name}
-
-{what}, trained with contml. Label distance: {unit}.
-{results}
-```python
-import contml  # pip install "contml[hub]"
-
-model = contml.load("hf://{place}")
-{use}
-```
-"""
-
-
-def read_card(folder: Path) -> str | None:
-    """The card in the folder of a bundle; None if there is none.
-
-    Raises:
-        InputError: it cannot be read.
-    """
-    try:
-        return read_bytes(folder / CARD, _CARD_LIMIT).decode(errors="replace")
-    except FileNotFoundError:
-        return None
-
-
-def make_card(bundle: Bundle, *, captions: bool, evaluated: Evaluated | None = None) -> str:
-    """The card of a trained model.
-
-    Args:
-        bundle: what is known about the model.
-        captions: whether it is a captioner.
-        evaluated: the result of the run; None if it is not known.
-    """
-    inputs, code, pipeline = "images", '"photos"', "image-feature-extraction"
-    if bundle.feature_dim is not None:
-        inputs, code, pipeline = f"vectors of {bundle.feature_dim} numbers", "vectors", "feature-extraction"
-    lines = []
-    if evaluated is not None:
-        lines = [f"{evaluated.description}: {sentence(evaluated.evaluation)}"]
-        lines += [f"{note}." for note in evaluated.notes]
-    return _TEXT.format(
-        pipeline="image-to-text" if captions else pipeline,
-        name=_inline(bundle.name),
-        what=f"{'Captions for' if captions else 'An embedding of'} {inputs}",
-        unit=_inline(bundle.unit),
-        results="".join(f"\n{_inline(line)}\n" for line in lines),
-        place=PLACE,
-        use=f"captions = model.caption({code})" if captions else f"embeddings = model.embed({code})",
-    )
-
-
-def _inline(text: str) -> str:
-    """Text on one line in which nothing is Markdown or HTML."""
-    plain = page_text(" ".join(text.split()))
-    return "".join(f"\\{c}" if c in "\\|<>`*_[]" else c for c in plain)
+    write_folder(folder, build, own=_FILES, kept=[README], last=RECORD)

@@ -1,6 +1,7 @@
 """From embedding distance to label distance: an estimate with an interval, or the probability of the same class.
 
-Fitted on the validation split, from the pairs that a search returns: each query with its nearest items.
+A calibration is fitted on the validation split, from the pairs that a search returns: each query with its nearest
+items.
 
     f = isotonic regression of the label distance y on the embedding distance e, over means of bins
     g = isotonic regression of |y - f(e)| on e, rising or falling, at least a tenth of its mean
@@ -9,16 +10,17 @@ Fitted on the validation split, from the pairs that a search returns: each query
     interval: f(e) - q g(e), at least 0, to f(e) + q g(e); none for e above the largest one of the validation split
 
 The pairs of one query depend on each other: they share its label and its place in the gallery. So q is a quantile over
-the m queries, in which each query counts as one, and so does the next query, whose scores are unknown (the 1 in m + 1):
-split conformal prediction for hierarchical data (Lee, Barber, Willett, "Distribution-free inference with hierarchical
-data", 2023). Where items have groups, such as photographs of a house, the m units are the groups of the queries.
+the m queries, and each query counts as one. The next query, whose scores are unknown, counts as one too: it is the 1 in
+m + 1. This is split conformal prediction for hierarchical data (Lee, Barber, Willett, "Distribution-free inference with
+hierarchical data", 2023). If items have groups, such as photographs of a house, the m units are the groups of the
+queries.
 
-With folds in place of one half for the curves and one for q, every query serves both, as in cross-conformal prediction
-(Vovk 2015). For classes, f falls with e and is the probability of the same class; there is no interval.
+The folds let every query serve both the curves and q, as in cross-conformal prediction (Vovk 2015). For classes, f
+falls with e and is the probability of the same class. There is no interval.
 
-The answer to a query, its label by those of its neighbours, is calibrated in the same way: e is then the spread of the
-neighbours' labels, and y the label distance of the answer to the true label. Only its upper end counts: s has no
-absolute value, and f(e) + q g(e) bounds y.
+A predicted label is calibrated in the same way. Then e is the spread of the neighbours' labels, and y is the label
+distance of the prediction to the true label. Only the upper end counts: s has no absolute value, and f(e) + q g(e)
+bounds y.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from contml.evaluation.results import Ranking
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 LEVEL = 0.9
-#: The file of a run. It has at most two numbers per knot; a curve has at most as many knots as pairs.
+#: Largest file of a run in bytes. It has at most two numbers per knot. A curve has at most as many knots as pairs.
 _LIMIT = 1 << 24
 _FOLDS, _LEAST_SPREAD = 5, 0.1
 #: Pairs per bin of a curve, and the most bins.
@@ -53,7 +55,7 @@ STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=Fals
 
 
 class LabelDistance(NamedTuple):
-    """The label distances of some pairs, and the interval of each; the arrays have the shape of the input.
+    """The label distances of some pairs, and the interval of each. The arrays have the shape of the input.
 
     All three are NaN for a pair that is farther apart than all pairs of the calibration.
     """
@@ -64,7 +66,7 @@ class LabelDistance(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The nearest items of each query: what a search returns."""
+    """The nearest items of each query, as a search returns them."""
 
     embedding_distances: Array  # [Q,k] Euclidean
     label_distances: Array  # [Q,k]
@@ -73,7 +75,10 @@ class Pairs(NamedTuple):
 
     @classmethod
     def of(cls, split: Split, ranking: Ranking, nearest: int | None = None) -> Pairs:
-        """The pairs of a ranking; `nearest`: items per query, default as many as the main metric has."""
+        """Return the pairs of a ranking.
+
+        `nearest` is the number of items per query, by default the K of the main metric.
+        """
         k = min(nearest or ranking.k, ranking.model.shape[1])
         rows, cols = ranking.queries.repeat_interleave(k), ranking.model[:, :k].flatten()
         embedding_distances = squared_distances_of(ranking.embeddings, ranking.embeddings, rows, cols).sqrt()
@@ -83,19 +88,19 @@ class Pairs(NamedTuple):
 
 
 class Check(BaseModel):
-    """How a calibration does on pairs that it was not fitted to.
+    """The result of a calibration on pairs that it was not fitted to.
 
     Attributes:
-        split: which split.
+        split: the split of the pairs.
         queries: number of its queries.
         expected: share of the pairs that should be inside the interval, or in the same class.
-        known: share of the pairs that have an interval; a pair farther apart than all pairs of the calibration has
-            none. 1 for classes.
-        observed: the share that is, of the pairs with an interval; None if there are none.
-        interval: the 95 % interval of `observed`, by query, group or class; None if all pairs are of one, or there are
-            none.
-        width: mean width of the intervals in the unit of the labels, of factors the geometric mean of high / low; None
-            for classes, and where no pair has an interval.
+        known: share of the pairs that have an interval. A pair farther apart than all pairs of the calibration has no
+            interval. 1 for classes.
+        observed: the share that is inside, of the pairs with an interval. None if no pair has an interval.
+        interval: the 95 % interval of `observed`, by query, group or class. None if all pairs are of one, or no pair
+            has an interval.
+        width: mean width of the intervals in the unit of the labels. For factors, it is the geometric mean of high /
+            low. None for classes, and if no pair has an interval.
     """
 
     model_config = STRICT
@@ -119,19 +124,20 @@ class Check(BaseModel):
 
 
 class Calibration(BaseModel):
-    """What an embedding distance means, as `calibration.json` and the file of a bundle hold it.
+    """The meaning of embedding distances, as `calibration.json` and the file of a bundle hold it.
 
     Attributes:
         kind: "interval": of label distances; "bound": above label distances; "probability": of the same class.
-        nearest: the calibration is for the so many nearest items of a query.
-        level: the share of pairs inside of their intervals; None for classes.
+        nearest: the number of nearest items of a query for which the calibration holds.
+        level: the share of pairs inside their intervals. None for classes.
         queries: number of queries of the validation split.
-        distances: embedding distances at which the curves have their knots, ascending; between them, they are linear,
-            and constant beyond. The last one is the largest distance of the pairs that they were fitted to.
+        distances: embedding distances at which the curves have their knots, ascending. Between knots, curves are
+            linear. Beyond the last knot, they are constant. The last knot is the largest distance of the pairs that the
+            curves were fitted to.
         estimates: the label distance, or the probability of the same class, at each knot.
-        margins: half the width of the interval at each knot, or the bound less the estimate; None for classes.
-        largest: the largest possible label distance; None: there is none.
-        check: how it does on the test split; None without one.
+        margins: half the width of the interval at each knot, or the bound minus the estimate. None for classes.
+        largest: the largest possible label distance. None if there is no limit.
+        check: the result on the test split. None without a test split.
     """
 
     model_config = STRICT
@@ -163,7 +169,9 @@ class Calibration(BaseModel):
         return self
 
     def label_distance(self, distances: Any) -> LabelDistance:
-        """The label distance of pairs, by their embedding distances, with its interval; NaN where none is known.
+        """Estimate the label distances of pairs from their embedding distances, each with an interval.
+
+        Both are NaN for a pair that is farther apart than all pairs of the calibration.
 
         Raises:
             InputError: an embedding distance is negative or not a number, or the labels are classes.
@@ -181,7 +189,7 @@ class Calibration(BaseModel):
         return high if self.largest is None else np.minimum(high, self.largest)
 
     def same_class(self, distances: Any) -> Array:
-        """The probability that pairs are in the same class, by their embedding distances.
+        """Estimate the probability that pairs are in the same class, from their embedding distances.
 
         Raises:
             InputError: an embedding distance is negative or not a number, or the labels are not classes.
@@ -191,14 +199,18 @@ class Calibration(BaseModel):
         return np.asarray(np.interp(_as_distances(distances), self.distances, self.estimates))
 
     def checked(self, pairs: Pairs, measure: Measure = PLAIN) -> Calibration:
-        """The same calibration with its result on the pairs of the test split; `measure`: the unit of the width."""
+        """Return the same calibration with its result on the pairs of the test split.
+
+        `measure` is the unit of the width.
+        """
         e, y = pairs.embedding_distances, pairs.label_distances
         known, width = np.ones(e.shape, bool), None
         if self.kind != "probability":
             _, low, high = self.label_distance(e)
             known = np.isfinite(high)
             hit, expected = (low <= y) & (y <= high), self.level
-            width = _mean_width(low[known], high[known], measure) if known.any() else None
+            # The mean of differences of logarithms gives the geometric mean of factors.
+            width = measure.of(float((high[known] - low[known]).mean())) if known.any() else None
         else:
             hit, expected = y == 0, float(self.same_class(e).mean())
         items = torch.from_numpy(pairs.units)[:, None] if pairs.items is None else pairs.items
@@ -215,7 +227,7 @@ class Calibration(BaseModel):
         return self.model_copy(update={"check": check})
 
     def sentence(self, measure: Measure = PLAIN) -> str:
-        """The result in one line, for reports; `measure`: the unit of the width, as `checked` was given it."""
+        """Return the result in one line, for reports. `measure` is the same as in `checked`."""
         items = "nearest item" if self.nearest == 1 else f"{self.nearest} nearest"
         if self.kind == "interval":
             start = f"label distance of the {items}: {percent(self.level or 0)} interval"
@@ -241,7 +253,7 @@ class Calibration(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Calibration | None:
-        """Read what `save` wrote; None if there is no such file.
+        """Read a file that `save` wrote. Return None if there is no such file.
 
         Raises:
             InputError: it is damaged.
@@ -256,14 +268,14 @@ def calibrate(
     form: Literal["interval", "bound"] = "interval",
     largest: float = math.inf,
 ) -> Calibration | None:
-    """Fit a calibration to the pairs of the validation split; None if it has too few queries for the level.
+    """Fit a calibration to the pairs of the validation split. Return None if it has too few queries for the level.
 
     Args:
         pairs: the pairs.
         kind: the kind of the labels.
-        level: the share of pairs inside of their intervals, or below their bounds.
-        form: whether label distances have both ends, or the upper one alone.
-        largest: the largest possible label distance: no end is above it.
+        level: the share of pairs inside their intervals, or below their bounds.
+        form: whether label distances have both ends, or only the upper one.
+        largest: the largest possible label distance. No end is above it.
     """
     e, y = pairs.embedding_distances, pairs.label_distances
     _, unit, count = np.unique(pairs.units, return_inverse=True, return_counts=True)
@@ -304,7 +316,7 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
         path: the file.
         task: the splits.
         val: the ranking of the validation split.
-        evaluated: the ranking of the test split; unused if the task has none.
+        evaluated: the ranking of the test split. It is unused if the task has no test split.
     """
     assert task.val is not None
     labels = task.val.labels
@@ -314,10 +326,6 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
         calibration = calibration.checked(pairs, task.test.labels.measure)
     if calibration is not None:
         calibration.save(path)
-
-
-def _mean_width(low: Array, high: Array, measure: Measure) -> float:
-    return measure.of(float((high - low).mean()))  # of differences of logarithms: the geometric mean of factors
 
 
 class _Curve(NamedTuple):
@@ -331,7 +339,7 @@ class _Curve(NamedTuple):
 
 
 def _curves(e: Array, y: Array, weights: Array) -> tuple[_Curve, _Curve]:
-    """The label distance by embedding distance, and the mean distance from it."""
+    """Fit the curve of the label distance by embedding distance, and the curve of the mean distance from it."""
     f = _isotonic(e, y, weights)
     residuals = np.abs(y - f(e))
     rises = bool(np.average((e - np.average(e, weights=weights)) * residuals, weights=weights) >= 0)
@@ -342,7 +350,10 @@ def _curves(e: Array, y: Array, weights: Array) -> tuple[_Curve, _Curve]:
 
 
 def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) -> _Curve:
-    """Isotonic regression over means of bins: else one pair would be the end of a curve, where the best results are."""
+    """Fit an isotonic regression over means of bins.
+
+    Without bins, a single pair would be the end of a curve, where the best results are.
+    """
     from sklearn.isotonic import IsotonicRegression  # here: the import is slow
 
     num_bins = min(_MOST_BINS, max(1, x.size // _BIN))
@@ -356,7 +367,10 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
 
 
 def _interval(hit: Any, items: Tensor) -> tuple[float, float] | None:
-    """The 95 % interval of the share of hits `[P]`, of pairs with items `[P, m]`; None if all share an item."""
+    """Return the 95 % interval of the share of hits `[P]`, of pairs with items `[P, m]`.
+
+    Return None if all pairs share an item.
+    """
     half = half_width_of_share(hit, items)
     share = float(hit.mean())
     return None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))

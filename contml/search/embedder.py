@@ -1,4 +1,4 @@
-"""Load a trained model, and embed images with it."""
+"""Loading of a trained model, and embedding of images with it."""
 
 from __future__ import annotations
 
@@ -31,73 +31,53 @@ from contml.models.identity import identity
 from contml.models.network import PixelFormat
 from contml.search import bundle as bundles
 from contml.search.answers import Answer
-from contml.search.bundle import PLACE, Bundle, SavedModel, Transform, make_card
+from contml.search.bundle import Bundle, SavedModel, Transform
 from contml.search.calibration import Array, Calibration, LabelDistance
 from contml.search.graph import Graph, write_graph
 from contml.search.inputs import ImageInput, SourceItem, items_of, split_of
-from contml.search.labelled_items import LabelledItems, no_labels_of_shorter
+from contml.search.labelled_items import LabelledItems
 
 
-def load(
-    source: str | Path,
-    *,
-    trust: bool = False,
-    device: torch.device | str | None = None,
-    local_files_only: bool = False,
-) -> Embedder:
-    """Load the model of a run, or of a bundle that `contml export` wrote. It needs no data; a folder needs no network.
+def load(source: str | Path, *, trust: bool = False, device: torch.device | str | None = None) -> Embedder:
+    """Load the model of a run, or of a bundle that `contml export` wrote. It needs neither data nor network.
 
     Args:
-        source: the folder of the run or of the bundle; or "hf://user/name", or "hf://user/name@revision", a bundle on
-            the Hugging Face hub, which is downloaded once.
+        source: the folder of the run or of the bundle.
         trust: import the user's own backbone or decoder (`module:Name`), if the model has one. It is never downloaded.
-        device: where it embeds; None: the GPU if there is one.
-        local_files_only: do not download; a bundle on the hub must be in the cache.
+        device: where the model embeds. Default: the GPU if there is one.
 
     Raises:
-        InputError: the folder is neither, the run is not evaluated yet or its weights are others than those that it
-            evaluated, a file is damaged, of a later version or of another model, it cannot be downloaded, or the
-            backbone or the decoder is code and `trust` is False.
+        InputError: the folder is neither, the run is not evaluated yet or its weights are not the ones that it
+            evaluated, a file is damaged, of a later version or of another model, or the backbone or the decoder is code
+            and `trust` is False.
     """
-    if on_hub(source):
-        from contml.search.hub import download  # here: the import is slow, and the package optional
-
-        source = download(str(source), local_files_only=local_files_only)
     loaded = bundles.read(Path(source).expanduser())
     target_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.card, loaded.labels)
+    embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.labels)
     if loaded.evaluated not in ("", embedder.identity):
         problem = "not the model that the run evaluated: its weights or its options changed since"
         raise InputError(str(loaded.file), problem, hint=f"restore it, or run 'contml evaluate {source}'")
     return embedder.to(target_device)
 
 
-def on_hub(source: str | Path) -> bool:
-    """Whether this is an address on the hub, and not a folder; as a `Path`, it has lost a slash."""
-    return str(source).startswith("hf:/")
-
-
 class Embedder:
-    """A trained model in use: images to embeddings, embedding distances to label distances; a captioner also to words.
+    """A trained model in use. It maps images to embeddings, and embedding distances to label distances.
+
+    A captioner also writes captions.
 
     model = contml.load("runs/pose/synthetic/2026-11-23_10-00-00")
     embeddings = model.embed(["a.jpg", "b.jpg"])
 
     Attributes:
-        model: the network, in evaluation mode; of a captioner, its visual network.
-        captioner: the captioner; None for an embedding.
-        bundle: what is known about it: transform, calibration, versions.
-        device: where it embeds.
+        model: the network, in evaluation mode. For a captioner, it is its visual network.
+        captioner: the captioner. None for an embedding.
+        bundle: the record of the model: transform, calibration, versions.
+        device: where the model embeds.
         left_out: name and cause of each image that the last call with `broken="skip"` could not read.
     """
 
     def __init__(
-        self,
-        network: EmbeddingModel | Captioner,
-        bundle: Bundle,
-        config: dict[str, Any],
-        card: str,
-        labels: Path | None = None,
+        self, network: EmbeddingModel | Captioner, bundle: Bundle, config: dict[str, Any], labels: Path | None = None
     ) -> None:
         self._network = network.eval().requires_grad_(False)
         self.captioner = network if isinstance(network, Captioner) else None
@@ -106,15 +86,13 @@ class Embedder:
         self.device = torch.device("cpu")
         self.left_out: dict[str, str] = {}
         self._config = config
-        self._card = card
         self._labels = labels
-        self._whole_dim: int | None = None  # of a shorter model: the length of the whole embeddings
 
     @property
     def identity(self) -> str:
-        """A hash of all that decides the embeddings (`contml.models.identity`); it reads all weights.
+        """A hash of all that determines the embeddings (`contml.models.identity`). Computing it reads all weights.
 
-        It is the same for a run, a bundle and a repository of the hub, wherever they are.
+        It is the same for a run and its bundle, wherever they are.
         """
         return identity(self.model, self.bundle.transform.resize, self.bundle.transform.crop)
 
@@ -125,25 +103,24 @@ class Embedder:
 
     @property
     def unit(self) -> str:
-        """What a label distance of 1 means, in words."""
+        """The meaning of a label distance of 1, as text."""
         return self.bundle.unit
 
     @property
     def measure(self) -> Measure:
-        """How label distances are printed in the unit of the labels."""
+        """The format of label distances in the unit of the labels."""
         return self.bundle.measure
 
     @property
     def whole_bundle(self) -> Bundle:
-        """`bundle` with the pixels that the network expects, which a run does not name."""
+        """`bundle` with the pixels that the network expects, which a run does not record."""
         pixels = bundles.SavedPixelFormat(**self.model.pixel_format._asdict())
         return self.bundle.model_copy(update={"transform": self.bundle.transform.model_copy(update={"pixels": pixels})})
 
     def with_dim(self, dim: int) -> Embedder:
-        """The model whose embeddings are the first `dim` numbers, scaled to length 1 if the whole ones are.
+        """Return the model whose embeddings are the first `dim` numbers, scaled to length 1 if the whole ones are.
 
-        What holds for whole embeddings alone is left out: calibration, labels of training items, results on the model
-        card.
+        The calibration and the labels of training items are left out, since they hold only for whole embeddings.
 
         Raises:
             InputError: the model was not trained for this length (`model.nested_dims`).
@@ -153,16 +130,14 @@ class Embedder:
         model = self.model.with_dim(dim)
         options = {**self._config["model"], "dim": dim, "nested_dims": model.nested_dims[:-1] or None}
         config, bundle = {**self._config, "model": options}, self.bundle.model_copy(update={"calibration": None})
-        shorter = Embedder(model, bundle, config, make_card(bundle, captions="captioner" in config)).to(self.device)
-        shorter._whole_dim = self._whole_dim or self.embedding_dim
-        return shorter
+        return Embedder(model, bundle, config).to(self.device)
 
     def fitted_to(self, dim: int) -> Embedder:
-        """Return the model with embeddings of `dim` numbers, as of an index, if it was trained for this length."""
+        """Return the model with embeddings of `dim` numbers, as in an index, if it was trained for this length."""
         return self.with_dim(dim) if dim in self.model.nested_dims else self
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the model to a device; returns it.
+        """Move the model to a device, and return it.
 
         Raises:
             InputError: there is no such device.
@@ -176,8 +151,8 @@ class Embedder:
 
     @property
     def label_dim(self) -> int | None:
-        """The length of a label vector; None without labels of training items, and where these are classes."""
-        if not self.has_labels or self._whole_dim is not None or self.labelled.coordinates is None:
+        """The length of a label vector. None without labels of training items, and for classes."""
+        if not self.has_labels or self.labelled.coordinates is None:
             return None
         return self.labelled.coordinates.projection.shape[1] + 1
 
@@ -188,8 +163,6 @@ class Embedder:
         Raises:
             InputError: the model has none, or their file is damaged or of another model.
         """
-        if self._whole_dim is not None:
-            raise no_labels_of_shorter(self.bundle.name, self.embedding_dim, self._whole_dim)
         try:
             if self._labels is not None:
                 return LabelledItems.read(self._labels, self.identity)
@@ -197,31 +170,31 @@ class Embedder:
             pass
         problem = "no labels of training items, which predictions and label queries need"
         hint = (
-            "judgments are no labels of items; 'contml evaluate' adds labels to an older run; "
+            "judgments and shortened embeddings have none; 'contml evaluate' adds labels to an older run; "
             "'contml export --no-labels' leaves them out"
         )
         raise InputError(self.bundle.name, problem, hint=hint)
 
     @property
     def has_labels(self) -> bool:
-        """Whether there are training items with labels."""
+        """True if there are training items with labels."""
         return self._labels is not None and self._labels.is_file()
 
     def embed_label(self, label: Any) -> Floats:
-        """The vector of a label as a query: images with near label vectors probably have near labels.
+        """Return the vector of a label as a query. Images with near label vectors probably have near labels.
 
-        It is compared with `embed(images, through_labels=True)` by Euclidean distance. Of a class it is the mean
-        embedding of its training items `[d]`, compared with `embed(images)`. A label that is far from all of training,
-        or has words that none of them has, is a warning.
+        Compare the vector with `embed(images, through_labels=True)` by Euclidean distance. The vector of a class is the
+        mean embedding of its training items `[d]`. Compare it with `embed(images)`. The method warns if a label is far
+        from all training labels, or has words that no training label has.
 
         Args:
             label: in the unit of the data: a number, as many numbers as a label has, a class, a level, a date or its
                 ISO text, latitude and longitude in degrees, tags, a caption or several, joints `[J, 2]`, a label map
-                `[H, W]`; or as text, as `--label` of `contml search` takes it. Of several labels, a mapping of some of
-                them by their titles.
+                `[H, W]`; or as text, as `--label` of `contml search` takes it. If the model has several labels, give a
+                mapping of some of them by their titles.
 
         Raises:
-            InputError: it is no label of this kind, or the model has no labels.
+            InputError: it is not a label of this kind, or the model has no labels.
         """
         query = self.labelled.query(label)
         for remark in query.remarks:
@@ -229,23 +202,18 @@ class Embedder:
         return np.asarray(query.vector.numpy())
 
     def predict(
-        self,
-        images: ImageInput,
-        *,
-        batch_size: int = BATCH,
-        workers: int = 0,
-        broken: Literal["fail", "skip"] = "fail",
+        self, images: ImageInput, *, batch_size: int = BATCH, workers: int = 0, broken: Literal["fail", "skip"] = "fail"
     ) -> list[dict[str, Answer] | None]:
-        """The labels of N images, from their nearest training items, with an interval: answers by label title.
+        """Predict the labels of N images from their nearest training items, with an interval: answers by label title.
 
-        A label with a mean (numbers, vectors, dates, levels) is the weighted mean of the neighbours, any other one the
-        most central of their labels (`contml.evaluation.posterior`). `Answer` says what is known of it.
+        A label with a mean (numbers, vectors, dates, levels) is the weighted mean of the neighbours. Any other label is
+        the most central of the neighbours' labels (`contml.evaluation.posterior`). `Answer` describes the result.
 
         Args:
             images: as in `embed`.
             batch_size: as in `embed`.
             workers: as in `embed`.
-            broken: as in `embed`; the answer of an image that cannot be read is None ("skip").
+            broken: as in `embed`. With "skip", the answer of an image that cannot be read is None.
 
         Raises:
             InputError: as `embed`, or the model has no labels.
@@ -262,11 +230,12 @@ class Embedder:
         broken: Literal["fail", "skip"] = "fail",
         through_labels: bool = False,
     ) -> Floats:
-        """Returns the embeddings `[N, d]` of images, in order, with the transform of the evaluation.
+        """Compute the embeddings `[N, d]` of images, in order, with the transform of the evaluation.
 
-        With `through_labels`, label vectors `[N, label_dim]` in their place, by the labels of the nearest training
-        items. The squared Euclidean distance to a query is the mean squared distance of the two labels, less a number
-        of the query. To search with the label vector of an image, set its last number to 0; `embed_label` has it so.
+        With `through_labels`, compute label vectors `[N, label_dim]` instead, from the labels of the nearest training
+        items. The Euclidean distance of label vectors to a query ranks items by the mean squared distance of the
+        labels. The squared distance is smaller than this mean by a number that depends only on the query. To search
+        with the label vector of an image, set its last number to 0. `embed_label` returns vectors with 0.
 
         Args:
             images: a file; a folder, which is read recursively, its images sorted by path; a PIL image; pixels `[H, W]`
@@ -274,13 +243,15 @@ class Embedder:
                 such as `BoxCrop`; or a list or a generator of these. A model that was trained on features takes
                 vectors `[N, F]`.
             batch_size: images at a time.
-            workers: number of processes that decode; 0 decodes in this process, as do all for a generator.
-            broken: an image that cannot be read is an error ("fail"), or a row of NaN, named in `left_out` ("skip").
+            workers: number of processes that decode. 0 decodes in this process. A generator is always decoded in this
+                process.
+            broken: "fail" makes an image that cannot be read an error. "skip" makes it a row of NaN, and names it in
+                `left_out`.
             through_labels: return label vectors.
 
         Raises:
-            InputError: something is no image, a folder has none, or an image is broken; or the model has no label
-                vectors.
+            InputError: something is not an image, a folder has no image, or an image is broken; or the model has no
+                label vectors.
         """
         if through_labels and self.label_dim is None:
             problem = "has no label vectors" + (": its labels are classes" if self.has_labels else "")
@@ -290,7 +261,10 @@ class Embedder:
         return self.label_vectors(embeddings) if through_labels else embeddings
 
     def label_vectors(self, embeddings: Floats) -> Floats:
-        """The label vectors `[N, label_dim]` of embeddings `[N, d]`; NaN for a row that is not finite."""
+        """Compute the label vectors `[N, label_dim]` of embeddings `[N, d]`.
+
+        They are NaN for a row that is not finite.
+        """
         assert self.label_dim is not None
         vectors = np.full((len(embeddings), self.label_dim), np.nan, np.float32)
         readable = np.isfinite(embeddings).all(1)
@@ -306,17 +280,18 @@ class Embedder:
         workers: int = 0,
         broken: Literal["fail", "skip"] = "fail",
     ) -> list[str]:
-        """Returns a caption for each of N images, in order, as the evaluation of the captioner writes it.
+        """Write a caption for each of N images, in order, as in the evaluation of the captioner.
 
         Args:
-            images: as in `embed`; a captioner that was trained on feature maps takes maps `[N, P, F]`.
-            beam: number of captions that beam search keeps; None: that of the training.
+            images: as in `embed`. A captioner that was trained on feature maps takes maps `[N, P, F]`.
+            beam: number of captions that beam search keeps. Default: the number of the training.
             batch_size: as in `embed`.
             workers: as in `embed`.
-            broken: as in `embed`, but the caption of an image that cannot be read is empty ("skip").
+            broken: as in `embed`. With "skip", the caption of an image that cannot be read is empty.
 
         Raises:
-            InputError: the model is no captioner, something is no image, a folder has none, or an image is broken.
+            InputError: the model is not a captioner, something is not an image, a folder has no image, or an image is
+                broken.
         """
         captioner = self.captioner
         if captioner is None:
@@ -337,7 +312,10 @@ class Embedder:
         workers: int,
         broken: Literal["fail", "skip"],
     ) -> np.ndarray[Any, Any]:
-        """The outputs of a function for images `[N, ...]`; `empty` is that of an image that cannot be read."""
+        """Compute the outputs of a function for images `[N, ...]`.
+
+        `empty` is the output for an image that cannot be read.
+        """
         check_whole(1, batch_size=batch_size)
         lazy = isinstance(images, Iterator)
         loader = self.images(broken=broken, workers=0 if lazy else workers)
@@ -364,16 +342,16 @@ class Embedder:
         return np.concatenate(all_outputs)
 
     def images(self, *, broken: Literal["fail", "skip"] = "fail", workers: int = 0) -> Images:
-        """The loader of images, with the transform of the evaluation."""
+        """Return the loader of images, with the transform of the evaluation."""
         transform = self.bundle.transform
         return Images(transform.resize, transform.crop, broken=broken, workers=workers)
 
     def label_distance(self, embedding_distances: Any) -> LabelDistance:
-        """The label distances of retrieved items by their embedding distances: estimate, and low and high end.
+        """Estimate the label distances of retrieved items from their embedding distances, with low and high ends.
 
-        The interval holds for the nearest items of a query, among items like those of the validation split: for the
-        share `bundle.calibration.level` of them, 90 % unless set otherwise. Of items that are farther away than all of
-        these, nothing is known: estimate and ends are NaN.
+        The interval holds for the nearest items of a query, if items are like the items of the validation split. It
+        holds for the share `bundle.calibration.level` of them, 90 % unless set otherwise. If an item is farther away
+        than all items of the validation split, nothing is known: estimate and ends are NaN.
 
         Args:
             embedding_distances: Euclidean, of any shape.
@@ -384,7 +362,7 @@ class Embedder:
         return self._calibration.label_distance(embedding_distances)
 
     def same_class(self, embedding_distances: Any) -> Array:
-        """The probability that retrieved items have the class of the query, by their embedding distances.
+        """Estimate the probability that retrieved items have the class of the query, from their embedding distances.
 
         Args:
             embedding_distances: Euclidean, of any shape.
@@ -395,55 +373,25 @@ class Embedder:
         """
         return self._calibration.same_class(embedding_distances)
 
-    def save(self, folder: str | Path, *, labels: bool = True, place: str = PLACE) -> None:
-        """Write the model as a bundle, which `contml.load` reads anywhere; a network of your own is not part of it.
+    def save(self, folder: str | Path, *, labels: bool = True) -> None:
+        """Write the model as a bundle, which `contml.load` reads anywhere. A network of your own is not part of it.
 
         Args:
-            folder: a new folder, or an empty one. A `README.md` that is there stays as it is.
+            folder: a new folder, or an empty one. A `README.md` in the folder stays as it is.
             labels: also write embeddings and labels of training items, if there are any.
-            place: "user/name" on the Hugging Face hub, for the model card.
 
         Raises:
             InputError: the folder has other files, or cannot be written.
         """
         path = Path(folder).expanduser()
         weights, file = self._network.state_dict(), path / bundles.WEIGHTS
-        source = SavedModel(self.whole_bundle, self._config, weights, file, self._card)
-        labelled = self.labelled if labels and self.has_labels else None
-        bundles.save(source, path, labels=labelled, place=place)
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the model as a bundle: `save`, by the name that huggingface_hub has for it."""
-        self.save(folder)
-
-    @classmethod
-    def from_pretrained(cls, source: str | Path, **options: Any) -> Embedder:
-        """Load a folder, or "user/name" on the Hugging Face hub, with the options of `HubModel.from_pretrained`."""
-        from contml.search.hub import HubModel
-
-        return HubModel.from_pretrained(source, **options).embedder
-
-    def push_to_hub(self, repo_id: str, *, labels: bool = True, **options: Any) -> str:
-        """Upload the bundle with its model card to the Hugging Face hub; returns the address of the commit.
-
-        Args:
-            repo_id: "user/name"; made if there is no such repository.
-            labels: with embeddings and labels of training items.
-            options: of `PyTorchModelHubMixin.push_to_hub`: `private`, `commit_message`, `branch`, `create_pr`, `token`.
-
-        Raises:
-            InputError: it is no name of a repository, or cannot be uploaded.
-        """
-        from contml.search.hub import HubModel
-
-        module = HubModel(self)
-        module.labels = labels
-        return module.push_to_hub(repo_id, **options)
+        source = SavedModel(self.whole_bundle, self._config, weights, file)
+        bundles.save(source, path, labels=self.labelled if labels and self.has_labels else None)
 
     def export(self, file: str | Path) -> Graph:
-        """Write the network as a graph that runs without contml: `.onnx` for ONNX, `.pt2` for torch.export.
+        """Write the network as a graph that runs without contml: a file `.onnx`.
 
-        It takes images after resize and crop, uint8 `[N, crop, crop, 3]` (or features `[N, F]`), any number of them.
+        It takes any number of images after resize and crop, uint8 `[N, crop, crop, 3]`, or features `[N, F]`.
 
         Raises:
             InputError: the file has another suffix, another file has its name, or it needs a package that is not
@@ -460,7 +408,10 @@ class Embedder:
         return calibration
 
     def _chunks(self, items: Iterator[SourceItem], size: int) -> Iterator[list[SourceItem]]:
-        """The images of a generator. Pictures are resized at once: it may change them, and they may be large."""
+        """Yield the images of a generator in lists.
+
+        Pictures are resized at once: the generator may change them later.
+        """
         side = self.bundle.transform.resize
         while chunk := [_resized(item, side) for item in islice(items, size)]:
             yield chunk
@@ -476,7 +427,10 @@ class Embedder:
 
 
 def answers_of(labelled: LabelledItems, embeddings: Floats) -> list[dict[str, Answer] | None]:
-    """The answers to embeddings `[N, d]` by the titles of the labels; None for a row that is not finite."""
+    """Return the answers to embeddings `[N, d]` by the titles of the labels.
+
+    The answer is None for a row that is not finite.
+    """
     rows = np.flatnonzero(np.isfinite(embeddings).all(1))
     found: list[dict[str, Answer] | None] = [None] * len(embeddings)
     for start in range(0, len(rows), _ANSWERED):
@@ -506,7 +460,7 @@ _SCHEMA = {
 
 
 def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:
-    """The model of a source, with its weights."""
+    """Build the model of a source, with its weights."""
     config, file = found.config, str(found.file)
     backbone, decoder = config["model"]["backbone"], config.get("decoder", {}).get("name", "")
     own_backbone = ":" in backbone and not backbone.startswith("timm:")

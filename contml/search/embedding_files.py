@@ -1,25 +1,27 @@
-"""`contml embed`: the embeddings of many images in a file."""
+"""Files of the embeddings of many images, as `contml embed` writes them."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from contml._support.errors import InputError
-from contml._support.files import EMBEDDINGS, check_suffix
+from contml._support.files import EMBEDDINGS, VECTORS, check_suffix
 from contml.data.features import Floats, Made, finished_file, write_features
+from contml.data.sources import Vector
 from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import embed_to
 from contml.search.embedder import Embedder
-from contml.search.inputs import NamedImage, NamedImages, SourceItem, split_of
+from contml.search.inputs import NamedImage, SourceItem, split_of
 
 #: The name of the images among the parts.
 _SPLIT = "images"
 
 
 class Written(NamedTuple):
-    """What `embed_to_file` wrote."""
+    """The result of `embed_to_file`."""
 
     images: int
     dim: int
@@ -28,7 +30,7 @@ class Written(NamedTuple):
 
 
 def check_file(out: Path) -> None:
-    """Checks that a file of embeddings can be written, or may be complete.
+    """Check that a file of embeddings can be written, or may be complete.
 
     Raises:
         InputError: another file has its name, or its suffix is another one.
@@ -39,7 +41,7 @@ def check_file(out: Path) -> None:
 
 def embed_to_file(
     embedder: Embedder,
-    items: NamedImages | Sequence[SourceItem | NamedImage],
+    items: Sequence[SourceItem | NamedImage],
     out: Path,
     *,
     batch_size: int = BATCH,
@@ -47,27 +49,38 @@ def embed_to_file(
     cluster: str = "",
     progress: Callable[[int], None] = lambda _: None,
 ) -> Written:
-    """Write the names and the embeddings of images; broken images are left out.
+    """Write the names and the embeddings of images. Broken images are left out.
 
-    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
-    that is complete, with these images embedded by this model, stays as it is. With `cluster`, the
-    address of a Ray cluster (`contml.work.run`), its machines embed: they share the images too.
-    `progress` is called with the number of images finished so far.
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A
+    complete file with these images embedded by this model stays as it is.
+
+    Args:
+        embedder: the model.
+        items: the images.
+        out: the file.
+        batch_size: images at a time.
+        workers: number of processes that decode.
+        cluster: the address of a Ray cluster that embeds (`contml.work.run`). Its machines need the images too.
+        progress: called with the number of images finished so far.
 
     Raises:
-        InputError: the file cannot be written there, the model embeds features, no image could be read, or another
-            command writes the file.
+        InputError: the file cannot be written there, the model does not embed such items, no image could be read, or
+            another command writes the file.
     """
     check_file(out)
-    check_takes_images(embedder)
+    check_takes(embedder, items)
     split, images = split_of(items), embedder.images(broken="skip", workers=workers)
 
     def write(names: list[str], values: Floats, made: Made) -> None:
         write_features(out, names, None, values, made)
 
+    settings = {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)}
+    if vectors := [item.source.values for item in items if isinstance(item.source, Vector)]:
+        content = hashlib.blake2b(b"".join(vector.tobytes() for vector in vectors), digest_size=8)
+        settings["vectors"] = content.hexdigest()  # they have no stamp, as image files have
     made, resumed = embed_to(
         out,
-        {"model or --dim": embedder.identity[:16], "--batch-size": str(batch_size)},
+        settings,
         {_SPLIT: split},
         embedder.model,
         images,
@@ -80,13 +93,19 @@ def embed_to_file(
     return Written(made.items, made.dim, resumed, made.broken)
 
 
-def check_takes_images(embedder: Embedder) -> None:
-    """Refuse a model of features for a command that reads images.
+def check_takes(embedder: Embedder, items: Sequence[SourceItem | NamedImage]) -> None:
+    """Refuse images for a model of features, and vectors for a model of images.
 
     Raises:
-        InputError: it is one.
+        InputError: the model does not embed such an item.
     """
-    if embedder.bundle.feature_dim is not None:
-        problem = f"the model embeds vectors of {embedder.bundle.feature_dim} features, not images"
-        hint = "embed them in Python: contml.load(...).embed(vectors); contml.search.Index keeps such embeddings"
-        raise InputError(embedder.bundle.name, problem, hint=hint)
+    length = embedder.bundle.feature_dim
+    for item in items:
+        if isinstance(item.source, Vector) != (length is not None):
+            if length is None:
+                hint = "contml index --vectors FILE searches vectors as they are"
+                raise InputError(item.name, "a vector", f"the model {embedder.bundle.name} embeds images", hint)
+            problem = f"the model embeds vectors of {length} features, not images"
+            raise InputError(embedder.bundle.name, problem, hint=f"give a file of vectors: {', '.join(VECTORS)}")
+        if isinstance(item.source, Vector) and (found := item.source.values.shape[-1]) != length:
+            raise InputError(item.name, f"a vector of {found} numbers", f"must be {length}, as in training")

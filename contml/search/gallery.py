@@ -1,4 +1,4 @@
-"""A gallery of what a search found: one self-contained HTML page."""
+"""A gallery of search results: one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from contml._support.pages import page_template, page_text, picture_bytes
 from contml._support.text import score_text
 from contml.data.decode import contained, decode
 from contml.data.renderers.labels import label_drawing, label_picture
+from contml.data.renderers.text import name_picture
+from contml.data.sources import ImageSource
 from contml.labels.base import LabelSpace
 from contml.labels.items import growing
 from contml.search.answers import Answer
-from contml.search.images import FILE
+from contml.search.images import BOX, FILE, source_of
 from contml.search.inputs import NamedImage
 from contml.search.results import QueryResult, SearchHit, TypedLabel
 
@@ -30,7 +32,7 @@ _EMPTY = "#f1f1f1"
 
 
 def check_gallery(path: Path) -> None:
-    """Checks that a gallery can be written.
+    """Check that a gallery can be written.
 
     Raises:
         InputError: it has another suffix, or another file has its name.
@@ -40,13 +42,13 @@ def check_gallery(path: Path) -> None:
 
 
 def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResult]) -> None:
-    """Writes a gallery: each query with the items it found, nearest first.
+    """Write a gallery: each query with the items it found, nearest first.
 
     Args:
         path: the file, `.html`.
-        title: its heading.
+        title: the heading of the page.
         note: a line below the heading.
-        results: what was found for each query. A picture that cannot be read is a crossed square.
+        results: the items found for each query. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
     entries = [
@@ -58,7 +60,7 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
                 {
                     "rank": hit.rank,
                     "name": page_text(hit.id),
-                    "picture": _jpeg(_drawing(hit.file, hit.answers)),
+                    "picture": _jpeg(_hit_drawing(hit)),
                     "searched": [page_text(text) for text in _searched(query, hit)],
                     "texts": [
                         page_text(text) for text in (*_known(query, hit), *_meaning(hit), *_answered(query, hit))
@@ -71,7 +73,7 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
         for query, hits, answers in results
     ]
     template = page_template(Path(__file__).with_name("gallery.html"))
-    write_new({path: template.render(title=page_text(title), note=page_text(note), queries=entries).encode()})
+    write_new(path, template.render(title=page_text(title), note=page_text(note), queries=entries).encode())
 
 
 def _meaning(hit: SearchHit) -> list[str]:
@@ -80,7 +82,10 @@ def _meaning(hit: SearchHit) -> list[str]:
 
 
 def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """Of a search by label, that label of the item: of its metadata, and as predicted."""
+    """Return texts on the label that was searched for.
+
+    They have its value in the item's metadata, and the item's predicted label.
+    """
     if not isinstance(query, TypedLabel):
         return []
     title = query.labels.title
@@ -89,7 +94,7 @@ def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
 
 
 def _label_text(labels: LabelSpace, value: Any) -> str:
-    """A value of a table as the label space writes it; one that is no such label as it is."""
+    """Format a value of a table as the label space writes it. A value that is not a label stays as it is."""
     try:
         return growing(labels).item(str(value)).text(0)
     except InputError:
@@ -97,7 +102,7 @@ def _label_text(labels: LabelSpace, value: Any) -> str:
 
 
 def _known(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """The labels of the item that its metadata have, but for one that was searched for."""
+    """Return the labels of the item that its metadata have, without a label that was searched for."""
     return [
         f"{title}: {_label_text(labels, hit.metadata[title])}" for title, labels in _known_labels(query, hit).items()
     ]
@@ -109,34 +114,42 @@ def _known_labels(query: NamedImage | TypedLabel, hit: SearchHit) -> dict[str, L
 
 
 def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """The other labels of the item, as predicted."""
+    """Return the other labels of the item, as predicted."""
     first = _searched(query, hit)
     texts = [f"{title}: {text}" for title, text in hit.answer_texts.items()]
     return [text for text in texts if text not in first]
 
 
 def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """The other metadata of the item."""
-    left_out = {FILE, *_known_labels(query, hit)}
+    """Return the other metadata of the item."""
+    left_out = {FILE, BOX, *_known_labels(query, hit)}
     if isinstance(query, TypedLabel):
         left_out.add(query.labels.title)
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name not in left_out]
 
 
 def _query_drawing(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
-    """The picture of a query: of a label, the label drawn, or its words."""
+    """Draw a query. A label is drawn, or written as text."""
     if isinstance(query, TypedLabel):
         return label_picture(query.labels, 0, _SIDE, query.name)
-    return _drawing(query.file, answers)
+    return name_picture(query.name) if query.vector is not None else _drawing(query.source, answers)
 
 
-def _drawing(file: Path, answers: Sequence[Answer] = ()) -> Image.Image:
-    """The picture of a file, its longer side `_SIDE`; predicted poses and maps are in its corner.
+def _hit_drawing(hit: SearchHit) -> Image.Image:
+    """Return the picture of an item. For a vector, draw its name."""
+    if FILE not in hit.metadata:
+        return name_picture(hit.id)
+    return _drawing(source_of(hit.file, hit.metadata.get(BOX)), hit.answers)
 
-    If it cannot be read, it is a cross.
+
+def _drawing(source: ImageSource, answers: Sequence[Answer] = ()) -> Image.Image:
+    """Return the picture of an image or a crop, its longer side `_SIDE`, with predicted poses and maps in its corner.
+
+    If the image cannot be read, the picture is a cross.
     """
     try:
-        picture = contained(decode(file, str(file), _SIDE), (_SIDE, _SIDE), Image.Resampling.LANCZOS).convert("RGB")
+        picture = decode(source.read(), str(source.stamp), _SIDE)
+        picture = contained(picture, (_SIDE, _SIDE), Image.Resampling.LANCZOS).convert("RGB")
     except OSError:
         picture = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
         for start, end in ((0.3, 0.7), (0.7, 0.3)):

@@ -1,4 +1,4 @@
-"""A trained model as one file that runs without contml: a graph of ONNX or of torch.export.
+"""A trained model as one file that runs without contml: a graph of ONNX.
 
     decoded image -> resize -> centre crop -> uint8 [N, H, W, 3] | -> floats -> mean and std -> network -> embeddings
                      described in the file, as JSON              |    in the graph
@@ -14,7 +14,6 @@ import io
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +29,7 @@ from contml.data.features import Floats
 if TYPE_CHECKING:
     from contml.search.embedder import Embedder
 
-#: The key of the description: of ONNX's metadata_props; of the extra files of torch.export, with ".json".
+#: The key of the description in ONNX's metadata_props.
 KEY = "contml"
 #: The largest difference from the embeddings of contml, as a share of their largest number.
 _TOLERANCE = 1e-4
@@ -59,8 +58,7 @@ class _OfImages(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self.network(images.permute(0, 3, 1, 2))
-        return embeddings
+        return self.network(images.permute(0, 3, 1, 2))
 
 
 def write_graph(embedder: Embedder, file: Path) -> Graph:
@@ -68,7 +66,7 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
 
     Args:
         embedder: the model.
-        file: `.onnx` for ONNX, `.pt2` for torch.export.
+        file: its suffix is `.onnx`.
 
     Raises:
         InputError: the file has another suffix, another file has its name, or it needs a package that is not
@@ -95,38 +93,38 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
     with torch.no_grad():
         expected = module(checked).numpy()
         try:
-            save, run = _WRITERS[file.suffix.lower()](_program(module, traced), traced, name, description)
+            save, run = _onnx(_program(module, traced), traced, name, description)
         except Exception as error:  # a user's own network may raise anything, and so may the libraries
-            raise _not_exported(embedder, file, one_line(error)) from error
+            raise _not_exported(embedder, one_line(error)) from error
         with temporary_folder(file.parent, file) as temporary:
             path = temporary / file.name
             save(path)
             try:
                 embeddings = run(path, checked.numpy())
             except Exception as error:
-                raise _not_exported(embedder, file, f"it cannot be run: {one_line(error)}") from error
+                raise _not_exported(embedder, f"it cannot be run: {one_line(error)}") from error
             difference = float(np.abs(embeddings - expected).max())
             if not difference <= _TOLERANCE * max(1.0, float(np.abs(expected).max())):
-                raise _not_exported(embedder, file, f"its embeddings would differ by {difference:.2g}")
-            write_new({file: path.read_bytes()})
+                raise _not_exported(embedder, f"its embeddings would differ by {difference:.2g}")
+            write_new(file, path.read_bytes())
     return Graph(file, f"{name} {dtype} [N, {', '.join(map(str, shape))}]", difference)
 
 
 def check_graph(file: Path) -> None:
-    """Checks that a graph can be written, or may be complete.
+    """Check that a graph can be written, or may be complete.
 
     Raises:
         InputError: the file has another suffix, another file has its name, or it needs a package that is not installed.
     """
-    suffix = check_suffix(file, GRAPHS)
+    check_suffix(file, GRAPHS)
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
-    if suffix == ".onnx" and missing:
+    if missing:
         raise InputError(str(file), f".onnx needs {', '.join(missing)}", hint='pip install "contml[onnx]"')
     check_new_file(file)
 
 
 def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
-    """What a user of the graph must know: input, output, what to do before, and all that a bundle says."""
+    """Return the description for a user of the graph: input, output, preprocessing, and the content of a bundle."""
     transform = embedder.bundle.transform
     preprocessing = [
         {"do": "decode", "channels": "RGB", "upright": "by EXIF", "jpeg_at_least": 2 * transform.resize},
@@ -146,28 +144,17 @@ _Writer = tuple[Callable[[Path], Any], Callable[[Path, Any], Floats]]  # saves t
 
 
 def _any_number() -> tuple[dict[int, Any]]:
-    """The first dimension of the input is of any size."""
+    """Return the shape of the input, whose first dimension is of any size."""
     return ({0: torch.export.Dim("N")},)  # here: torch.export.Dim imports for half a second
 
 
 def _program(module: nn.Module, items: Tensor) -> ExportedProgram:
-    """The network as torch.export sees it, for any number of items."""
+    """Export the network with torch.export, for any number of items."""
     with contextlib.redirect_stderr(io.StringIO()):  # on an error it prints the network so far
         program = torch.export.export(module, (items,), dynamic_shapes=_any_number())
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     return program
-
-
-def _torch(program: ExportedProgram, _items: Tensor, _name: str, about: str) -> _Writer:
-    buffer = io.BytesIO()  # in a file, the name of the temporary file would stay
-    torch.export.save(program, buffer, extra_files={f"{KEY}.json": about})
-
-    def run(path: Path, given: Any) -> Floats:
-        embeddings: Floats = torch.export.load(path).module()(torch.from_numpy(given)).numpy()
-        return embeddings
-
-    return methodcaller("write_bytes", buffer.getvalue()), run
 
 
 def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Writer:
@@ -189,15 +176,10 @@ def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Wr
 
     def run(path: Path, given: Any) -> Floats:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        embeddings: Floats = session.run(None, {name: given})[0]
-        return embeddings
+        return session.run(None, {name: given})[0]
 
     return lambda path: graph.save(path, external_data=False), run
 
 
-_WRITERS: dict[str, Callable[[ExportedProgram, Tensor, str, str], _Writer]] = {".onnx": _onnx, ".pt2": _torch}
-
-
-def _not_exported(embedder: Embedder, file: Path, cause: str) -> InputError:
-    name = {".onnx": "ONNX", ".pt2": "torch.export"}[file.suffix.lower()]
-    return InputError(embedder.bundle.name, f"cannot be exported to {name} ({cause})")
+def _not_exported(embedder: Embedder, cause: str) -> InputError:
+    return InputError(embedder.bundle.name, f"cannot be exported to ONNX ({cause})")

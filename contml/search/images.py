@@ -1,9 +1,8 @@
-"""Images in an index: add the missing ones, with metadata from a table; the model of an index."""
+"""Images in an index: adding the missing ones, with metadata from a table, and the model of an index."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +15,12 @@ import numpy as np
 from contml import work
 from contml._support.errors import InputError
 from contml.data.copies import digest_of
+from contml.data.sources import BoxCrop, ImageFile, box_names, box_of
 from contml.data.text_files import written_path
 from contml.evaluation.embed_parts import EmbedRows, Mask, Parts, Rows
-from contml.search.embedder import Embedder, on_hub
+from contml.search.embedder import Embedder
 from contml.search.index import Index
-from contml.search.inputs import NamedImage, NamedImages, changed, split_of
+from contml.search.inputs import NamedImage, changed, split_of, typed_cells
 from contml.search.segments import ROWS, Value
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 #: The name under which the path of an image is kept in its metadata.
 FILE = "file"
+#: The name under which the box of an image is kept in its metadata: x, y, width and height.
+BOX = "box"
 #: Images whose paths are compared with the paths in the index at a time.
 _COMPARED = 4096
-#: A cell of a table that is a number: no leading zeros, which codes have, and no more digits than a float holds.
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class IndexModel:
 
     Attributes:
         index: the folder of the index.
-        identity: of the model (`contml.models.identity`); empty if it was not recorded.
-        run: where the model was; empty if it was not recorded.
+        identity: the identity of the model (`contml.models.identity`). Empty if it was not recorded.
+        run: the folder of the model at the time. Empty if it was not recorded.
     """
 
     index: Path = field(compare=False)
@@ -56,21 +56,18 @@ class IndexModel:
 
     @property
     def folder(self) -> Path | None:
-        """Where the model is on this machine; None if it was not recorded, or is on the hub.
-
-        An index may come from a stranger: the hub is asked only where the user names it.
-        """
-        return None if not self.run or on_hub(self.run) or "\0" in self.run else Path(self.run)
+        """The folder of the model. None if it was not recorded."""
+        return None if not self.run or "\0" in self.run else Path(self.run)
 
     def check(self, identity: str, name: str = "model") -> None:
-        """Check that a model is this one.
+        """Check that a model is the model of the index.
 
         Args:
-            identity: of the model.
-            name: of the model, for errors.
+            identity: the identity of the model.
+            name: the name of the model, for errors.
 
         Raises:
-            InputError: it is another one, or this one was not recorded.
+            InputError: it is another model, or the model of the index was not recorded.
         """
         if self.identity == identity:
             return
@@ -85,11 +82,11 @@ class IndexModel:
 
 @dataclass
 class Added:
-    """What `add_images` did.
+    """The result of `add_images`.
 
     Args:
         added: number of images that were added.
-        resumed: number of these that an interrupted call embedded.
+        resumed: number of added images that an interrupted call had embedded.
         present: number of images that were in the index before.
         removed: number of images that are left out because they were removed from the index before.
         broken: name and cause of each image that could not be read. Each call tries them again.
@@ -103,41 +100,33 @@ class Added:
 
 
 def create(path: Path, model: Embedder, run: Path) -> Index:
-    """Make an empty index of the embeddings and label vectors of a model, whose place it records."""
-    place = str(run if on_hub(run) else run.absolute())
-    texts = {"identity": model.identity, "run": place}
+    """Make an empty index of the embeddings and label vectors of a model, and record the folder of the model."""
+    texts = {"identity": model.identity, "run": str(run.absolute())}
     return Index.create(path, model.embedding_dim, texts, label_dim=model.label_dim)
-
-
-def pending_text(index: Index) -> str:
-    """Return that images are still to come, in words; empty for a whole index."""
-    if not index.pending:
-        return ""
-    is_in = f"{len(index):,} of {len(index) + index.pending:,} images are in {index.path}"
-    return f"{is_in}: 'contml index' was interrupted, or is at work; the same command adds the others"
 
 
 def add_images(
     index: Index,
     model: Embedder,
-    images: NamedImages | Sequence[NamedImage],
+    images: Sequence[NamedImage],
     metadata: Mapping[str, Mapping[str, Value]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
     *,
     cluster: str = "",
 ) -> Added:
-    """Add images that are not in the index. If it is interrupted, the next call continues.
+    """Add images that are not in the index. If the call is interrupted, the next call continues.
 
-    Embeddings are kept in a hidden folder beside the index until all are added, 65,536 at a time, in the order of the
-    images. Images that were removed from the index stay out of it, unless their files changed.
+    Embeddings are kept in a hidden folder beside the index until all images have one. Then they are added, 65,536 at a
+    time, in the order of the images. Images that were removed from the index stay out of it, unless their files
+    changed.
 
     Args:
         index: the index.
         model: embeds the images.
         images: files, each with a name of its own.
-        metadata: of images by name, as `read_metadata` returns it; the path of the file is added to it.
+        metadata: of images by name, as `read_metadata` returns it. The path of the file is added to it.
         progress: called with the number of images done.
-        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`: its machines share the images too.
+        cluster: the address of a Ray cluster that embeds, as in `contml.work.run`. Its machines need the images too.
 
     Raises:
         InputError: an image has the name of another file in the index, its file has changed since it was added, or
@@ -150,14 +139,12 @@ def add_images(
     with index.lock():
         new = _new_rows(index, images, result)
         count, embedded = int(new.sum()), 0
-        index.expect(count)
         parts = Parts(index.path, f"{model.identity[:16]}-{index.dim}", {"images": split}, new)
-        adding = _Adding(index, model, parts, images, metadata or {}, result)
 
         def on_done(item: Rows) -> None:
             nonlocal embedded
             embedded += len(item.rows)
-            progress(adding.add())
+            progress(embedded)
 
         loader = model.images(broken="skip")
         embed = EmbedRows({"images": split}, model.model, loader, model.device)
@@ -165,8 +152,7 @@ def add_images(
             work.run([each for each in parts.items if each.rows], embed, parts, cluster=cluster, on_done=on_done)
         finally:
             loader.close()
-        adding.add(last=True)
-        index.expect(0)
+        _add_parts(index, model, parts, images, metadata or {}, result)
         parts.remove()
     result.resumed = max(0, count - embedded)
     progress(count)
@@ -174,7 +160,7 @@ def add_images(
 
 
 def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask:
-    """Return which images are to be embedded `[N]`; the others are counted in `result`.
+    """Return which images to embed, bool `[N]`. The other images are counted in `result`.
 
     Raises:
         InputError: an image of the index is another one now.
@@ -202,7 +188,9 @@ def _new_rows(index: Index, images: Sequence[NamedImage], result: Added) -> Mask
 
 
 def _changed(index: Index, images: Sequence[NamedImage]) -> dict[str, str]:
-    """Return the files of images of an index that have changed since, by path: the options that remove their images.
+    """Find files of images in an index that have changed since.
+
+    Return a mapping from the path of the file to the command option that removes the image.
 
     Raises:
         InputError: an image has another path.
@@ -213,25 +201,46 @@ def _changed(index: Index, images: Sequence[NamedImage]) -> dict[str, str]:
         if (stored_path := entry.get(FILE)) != path:
             problem = f"the name of {path}, and of {stored_path}, which is in {index.path}"
             raise InputError(image.name, problem, hint="remove that one first, or give a folder that holds both")
-        if _is_unchanged(image.file, source) is False:
-            found[str(image.file)] = f"--remove {quote(image.name)}"
+        if entry.get(BOX) != _place(image).get(BOX) or _is_unchanged(image.file, source) is False:
+            found[str(image.file) if image.box is None else image.name] = f"--remove {quote(image.name)}"
     return found
 
 
+def _place(image: NamedImage) -> dict[str, str]:
+    """Return the file of an image and its box, as an index keeps them."""
+    place = {FILE: str(image.file.absolute())}
+    if image.box is not None:
+        left, top, right, bottom = image.box
+        place[BOX] = f"{left:g} {top:g} {right - left:g} {bottom - top:g}"
+    return place
+
+
+def source_of(file: Path, box: object) -> ImageFile | BoxCrop:
+    """Return the image of an item of an index, by its file and its box. Without a box, return the whole image."""
+    words = str(box).split(" ")
+    try:
+        return BoxCrop(file, box_of([float(word) for word in words])) if len(words) == 4 else ImageFile(file)
+    except ValueError:
+        return ImageFile(file)
+
+
 def _source(file: Path, digest: bytes) -> str | None:
-    """Return what an index keeps of an image file: its size, times of change, and digest; None if it is gone."""
+    """Return the record of an image file in an index: its size, times of change, and digest.
+
+    Return None if it is gone.
+    """
     try:
         status = file.stat()
     except OSError:
         return None
-    # The second time cannot be set: it differs if a file was replaced by one of the same size and first time.
+    # The second time cannot be set. It differs if a file was replaced by one of the same size and first time.
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {digest.hex()}"
 
 
 def _is_unchanged(file: Path, source: str | None) -> bool | None:
-    """Return whether a file is as an index has it; None if it is gone, or nothing is known of it.
+    """Return True if a file is as an index has it. Return None if it is gone, or if there is no record.
 
-    Where only a time differs, as after a copy or a download, the bytes are compared.
+    If only a time differs, as after a copy or a download, the bytes are compared.
     """
     size, digest = (source or "").split(" ")[0], (source or "").split(" ")[-1]
     now = _source(file, bytes.fromhex(digest) if re.fullmatch("([0-9a-f]{2})+", digest) else b"")
@@ -241,72 +250,61 @@ def _is_unchanged(file: Path, source: str | None) -> bool | None:
 
 
 def shown_files(index: Index, ids: Sequence[str], metadata: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the image file of each item; "" if it does not hold the bytes that were indexed.
+    """Return the image file of each item. Return "" for a file that does not hold the bytes that were indexed.
 
-    An index may come from a stranger, who can name any picture of the user, but does not know its content.
+    An index may come from a stranger. A stranger can name any picture of the user, but does not know its content.
     """
     files = [str(entry.get(FILE, "")) for entry in metadata]
     pairs = zip(files, index.sources(ids), strict=True)
     return [file if (source or "").split(" ")[-1] == digest_of(file).hex() else "" for file, source in pairs]
 
 
-class _Adding:
-    """Adds the embeddings of finished parts to an index, in the order of the images, a segment at a time."""
+def _add_parts(
+    index: Index,
+    model: Embedder,
+    parts: Parts,
+    images: Sequence[NamedImage],
+    metadata: Mapping[str, Mapping[str, Value]],
+    result: Added,
+) -> None:
+    """Add the embeddings of all parts to an index, in the order of the images, a segment at a time."""
+    held: list[tuple[NamedImage, Any, bytes]] = []
 
-    def __init__(
-        self,
-        index: Index,
-        model: Embedder,
-        parts: Parts,
-        images: Sequence[NamedImage],
-        metadata: Mapping[str, Mapping[str, Value]],
-        result: Added,
-    ) -> None:
-        self._index, self._model, self._parts, self._result = index, model, parts, result
-        self._images, self._metadata = images, metadata
-        self._left = deque(item for item in parts.items if item.rows)
-        self._held: list[tuple[NamedImage, Any, bytes]] = []
-        self._done = 0
-
-    def add(self, *, last: bool = False) -> int:
-        """Add what is finished, up to the first part that is not; returns the number of images done."""
-        while self._left and self._left[0].key in self._parts:
-            item = self._left.popleft()
-            part, wanted, self._done = self._parts[item.key], {*item.rows}, item.end
-            digests = dict(zip(sorted({*part.rows.tolist(), *part.broken}), part.digests.numpy(), strict=True))
-            rows = zip(part.rows.tolist(), part.embeddings.numpy(), strict=True)
-            self._held += [(self._images[row], x, digests[row].tobytes()) for row, x in rows if row in wanted]
-            broken = {self._images[row].name: cause for row, cause in part.broken.items() if row in wanted}
-            self._result.broken |= broken
-            while len(self._held) >= ROWS:
-                self._commit()
-        if last and self._held:
-            self._commit()
-        return self._done
-
-    def _commit(self) -> None:
-        segment, self._held = self._held[:ROWS], self._held[ROWS:]
+    def commit() -> None:
+        segment, held[:] = held[:ROWS], held[ROWS:]
         names = [image.name for image, _, _ in segment]
-        metadata = [{**self._metadata.get(image.name, {}), FILE: str(image.file.absolute())} for image, _, _ in segment]
+        entries = [{**metadata.get(image.name, {}), **_place(image)} for image, _, _ in segment]
         sources = [_source(image.file, digest) for image, _, digest in segment]
         vectors = np.stack([vector for _, vector, _ in segment])
-        label_vectors = None if self._index.label_dim is None else self._model.label_vectors(vectors)
-        self._index.add(names, vectors, metadata, sources, label_vectors=label_vectors)
-        self._result.added += len(names)
+        label_vectors = None if index.label_dim is None else model.label_vectors(vectors)
+        index.add(names, vectors, entries, sources, label_vectors=label_vectors)
+        result.added += len(names)
+
+    for item in (each for each in parts.items if each.rows):
+        part, wanted = parts[item.key], {*item.rows}
+        digests = dict(zip(sorted({*part.rows.tolist(), *part.broken}), part.digests.numpy(), strict=True))
+        rows = zip(part.rows.tolist(), part.embeddings.numpy(), strict=True)
+        held += [(images[row], vector, digests[row].tobytes()) for row, vector in rows if row in wanted]
+        result.broken |= {images[row].name: cause for row, cause in part.broken.items() if row in wanted}
+        while len(held) >= ROWS:
+            commit()
+    if held:
+        commit()
 
 
 def read_metadata(
     table: Path, images: Sequence[NamedImage], options: TableOptions | None = None
 ) -> dict[str, dict[str, Value]]:
-    """Read the metadata of images from a table: the cells of a row, of the image that its column "image" names.
+    """Read the metadata of images from a table. A row belongs to the image that its column "image" names.
 
-    A column whose cells are all numbers has numbers. Cells with leading zeros or more than 15 digits are texts.
+    A column whose cells are all numbers has numbers. A column with leading zeros, or more than 15 whole digits, has
+    texts.
 
     Args:
         table: the file: CSV, TSV, JSON, Parquet or Excel. Its paths of images are relative to its folder, or names of
             `images`.
-        images: the images that are wanted; other rows are not used.
-        options: how the table is read; None: every cell that is not empty has a value.
+        images: the images that are wanted. Other rows are not used.
+        options: how the table is read. Default: every cell that is not empty has a value.
 
     Raises:
         InputError: there is no such file or column, an image has two rows, or no row is of these images.
@@ -315,6 +313,8 @@ def read_metadata(
 
     rows = read_table(table, options or TableOptions(missing_words=[]))
     paths = rows.texts("image", "images")
+    if any(image.box is not None for image in images):
+        paths = box_names(paths)
     if FILE in rows:
         raise InputError(str(table), f"a column '{FILE}'", hint="rename it: the path of the image has this name")
     names = {normalize("NFC", image.name): image.name for image in images}
@@ -326,16 +326,8 @@ def read_metadata(
         if name is not None and row_by_name.setdefault(name, row) != row:
             raise InputError(rows.where(row), f"{path} has two rows", hint="remove one")
     if images and not row_by_name:
-        example = f"such as {paths[0] or images[0].file}"
+        example = f"such as {images[0].name}"
         raise InputError(str(table), "no row is of these images", f"must be their paths or names {example}")
     wanted = [*row_by_name.values()]
-    cells = {name: _typed(values.texts(wanted)) for name, values in rows.columns.items() if name != "image"}
+    cells = {name: typed_cells(values.texts(wanted)) for name, values in rows.columns.items() if name != "image"}
     return {name: {key: values[position] for key, values in cells.items()} for position, name in enumerate(row_by_name)}
-
-
-def _typed(texts: Sequence[str]) -> list[Value]:
-    """Return the cells of a column as numbers, if all are; empty ones are missing."""
-    if not all(not text or _NUMBER.fullmatch(text) for text in texts):
-        return [text or None for text in texts]
-    number = float if any("." in text for text in texts) else int
-    return [number(text) if text else None for text in texts]

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from itertools import accumulate
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
@@ -26,17 +24,20 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import check_new_folder, locked, remove_temporaries
 from contml._support.progress import note
 from contml.search import segments
-from contml.search.nearest import Positions, Searcher
+from contml.search.nearest import Positions, nearest_rows
 from contml.search.segments import COLUMNS, DIM, NORM, ROWS, Floats, Kind, Manifest
+from contml.search.where import condition
 
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
 _T = TypeVar("_T")
 
-#: What is said while another process holds the lock, and what to do.
+#: The message and the hint while another process holds the lock.
 _BUSY = ("another process is changing this index", "wait for it, or stop it")
 _LOCK = ".lock"
-#: The column that is searched by each of these.
+#: The column to search, by the argument `by`.
 _COLUMN = {"embedding": "vector", "labels": "label_vector"}
+#: A column of row numbers. No key of metadata has this name.
+_ROW = "\0row"
 #: Bytes of the columns of metadata that stay in memory after they were read.
 _KEPT = 1 << 30
 
@@ -50,7 +51,7 @@ class SearchResult(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What `Index.remove` did.
+    """The result of `Index.remove`.
 
     Attributes:
         items: number of items that were removed.
@@ -65,11 +66,12 @@ class _Items(NamedTuple):
     """The items of all segments.
 
     Attributes:
-        ids: of each row `[N]`, also of removed items.
+        ids: the id of each row `[N]`, including removed items.
         live: whether the item of a row is not removed `[N]`.
         rows: the row of each item by id.
-        removed: the source of each removed item by id, which is not in the index again.
-        removed_rows: the file of removed ids: id, source, and row; row -1 is in no segment any more.
+        removed: the source of each item that was removed and not added again, by id.
+        removed_rows: the file of removed ids: id, source, and row. Row -1 means that the item is no longer in a
+            segment.
     """
 
     ids: Ids
@@ -83,14 +85,12 @@ class Index:
     """An index of vectors in a folder, searched by Euclidean distance.
 
     Unit vectors have the same ranking by cosine similarity. The distances are exact: computed by subtraction in
-    float64, then rounded to float32. Items at equal distance are in the order in which they were added. Up to 200,000
-    items all are compared, so that nothing is missed. Beyond, a graph of the distinct vectors (HNSW) is searched, and
-    items that are newer than it are compared. It is built when it is first needed, finds at least 95 % of the true
-    nearest of 200 items, and is kept in the cache of the user.
+    float64, then rounded to float32. Items at equal distance are in the order in which they were added. All items are
+    compared with a query, so that nothing is missed.
 
-    `add` and `remove` are finished when they return: a process that is killed loses nothing of that. One process
-    changes an index at a time, and any number read it. An object reads the index as it was when it was opened; after
-    its own changes, as it is then.
+    `add` and `remove` are finished when they return: a process that is killed later loses nothing. One process changes
+    an index at a time, and any number of processes read it. An object reads the index as it was when it was opened.
+    After its own changes, it reads the changed index.
 
     Use `Index.create` or `Index.open`.
     """
@@ -100,7 +100,7 @@ class Index:
         self._manifest = manifest
         self._items: _Items | None = None
         self._loaded: dict[str, tuple[Floats, float]] = {}
-        self._searchers: dict[str, Searcher] = {}
+        self._live: dict[str, tuple[Floats, Positions]] = {}
         self._metadata: dict[str, dict[str, Any]] = {}
         self._mutex, self._depth = threading.RLock(), 0
 
@@ -114,7 +114,7 @@ class Index:
             path: the folder.
             dim: dimension of the vectors.
             model: texts about the model of the vectors, which the index keeps.
-            label_dim: dimension of the label vectors (`contml.search.Embedder.embed`); None: the items have none.
+            label_dim: dimension of the label vectors (`contml.search.Embedder.embed`). Default: the items have none.
 
         Raises:
             InputError: the folder has other files, or cannot be written.
@@ -149,7 +149,7 @@ class Index:
 
     @property
     def label_dim(self) -> int | None:
-        """The dimension of the label vectors; None if there are none."""
+        """The dimension of the label vectors. None if there are no label vectors."""
         return self._manifest.label_dim or None
 
     @property
@@ -163,29 +163,18 @@ class Index:
         return dict(self._manifest.columns)
 
     @property
-    def pending(self) -> int:
-        """The number of items that are still to come, as `expect` said it."""
-        return self._manifest.pending
-
-    @property
     def ids(self) -> list[str]:
         """The ids of all items, in the order in which they were added."""
         items = self._read()
-        ids: list[str] = items.ids[items.live].tolist()
-        return ids
+        return items.ids[items.live].tolist()
 
     @property
     def removed(self) -> dict[str, str | None]:
         """The items that were removed and not added again, by id, with their sources."""
         return dict(self._read().removed)
 
-    @property
-    def search_text(self) -> str:
-        """How the index is searched, in words."""
-        return self._reading(lambda: self._current("vector").text)
-
     def metadata(self, ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the metadata of items; {} for an item without."""
+        """Return the metadata of items. An item without metadata has {}."""
         names = _names(ids)
         return self._reading(lambda: self._metadata_of(self._rows(names)))
 
@@ -237,12 +226,6 @@ class Index:
             remove_temporaries(self.path)  # only the process that holds the lock writes there
             yield
 
-    def expect(self, count: int) -> None:
-        """Record that items are still to come; `add` counts them down."""
-        with self.lock():
-            if count != self._manifest.pending:
-                self._commit(pending=count)
-
     def add(
         self,
         ids: Sequence[str],
@@ -254,15 +237,15 @@ class Index:
     ) -> None:
         """Add items: all of them, or none if it fails or the process is killed.
 
-        Each call writes at least one file: add many items at once.
+        Each call writes at least one file, so add many items at once.
 
         Args:
-            ids: `[N]`, not in the index. The id of a removed item is a new item.
+            ids: ids `[N]` that are not in the index. The id of a removed item is a new item.
             embeddings: `[N, d]`, finite numbers.
-            metadata: `[N]`, numbers and texts by name for each item, or None. The type of a key whose values are of
-                other types in earlier items is widened for all.
+            metadata: `[N]`, numbers and texts by name for each item, or None. If values of a key have other types than
+                in earlier items, the type is widened for all items.
             sources: `[N]`, texts about what the vectors were made from, or None.
-            label_vectors: `[N, label_dim]`, finite numbers; None where the index has none.
+            label_vectors: `[N, label_dim]`, finite numbers. None if the index has no label vectors.
         """
         names, vectors = _names(ids), {"vector": self._vectors("embeddings", embeddings, self.dim)}
         if (label_vectors is None) != (self.label_dim is None):
@@ -286,8 +269,7 @@ class Index:
             columns = self._widened(entries)
             last, new = self._write(names, vectors, entries, origins, columns)
             written = {**manifest.segments, **new}
-            pending = max(0, manifest.pending - len(names))
-            self._commit(columns=columns, segments=written, last=last, pending=pending)
+            self._commit(columns=columns, segments=written, last=last)
             count = len(items.ids)
             items.rows.update(zip(names, range(count, count + len(names)), strict=True))
             for name in names:
@@ -305,7 +287,7 @@ class Index:
         sources: Sequence[str | None],
         columns: Mapping[str, Kind],
     ) -> tuple[int, dict[str, int]]:
-        """Write the segments of some items; returns the highest number, and the rows of each segment."""
+        """Write the segments of some items. Return the highest number, and the rows of each segment."""
         written, last = dict[str, int](), self._manifest.last
         for start in range(0, len(names), ROWS):
             part, last = slice(start, start + ROWS), last + 1
@@ -321,7 +303,7 @@ class Index:
         return last, written
 
     def _widened(self, entries: Sequence[Mapping[str, Any]]) -> dict[str, Kind]:
-        """The types of all keys, with the keys of new items; prints which types are widened."""
+        """Return the types of all keys, including the keys of new items. Print which types are widened."""
         columns, new = self.columns, dict[str, Kind]()
         for entry in entries:
             for key, value in entry.items():
@@ -336,19 +318,24 @@ class Index:
             raise InputError("metadata", f"{len(columns):,} keys", f"must be at most {COLUMNS}")
         return columns
 
-    def remove(self, ids: Sequence[str]) -> Removed:
+    def remove(self, ids: Sequence[str] = (), *, where: Any = None) -> Removed:
         """Remove items: all of them, or none if it fails or the process is killed.
 
-        They are never found again. Their vectors stay on disk until `compact`. Their ids are kept in `removed`.
+        Removed items are never found again. Their vectors stay on disk until `compact`. Their ids are kept in
+        `removed`.
 
         Args:
-            ids: ids; or folders, for all items whose ids begin with one and a slash.
+            ids: ids, or folders. A folder means all items whose ids begin with its name and a slash.
+            where: also remove the items whose metadata meet this condition, as in `search`.
 
         Raises:
-            InputError: there never was such an item.
+            InputError: there never was such an item, or the condition is wrong.
         """
         with self.lock():
             items, rows, before = self._read(), dict[int, None](), dict[str, None]()
+            if where is not None:
+                met = self._reading(lambda: self._meeting(where))
+                rows |= dict.fromkeys(np.flatnonzero(met & items.live).tolist())
             for name in _names(ids):
                 below = f"{name}/"
                 found = [items.rows[name]] if name in items.rows else []
@@ -375,9 +362,9 @@ class Index:
         self._items = None
 
     def compact(self) -> None:
-        """Write all segments again, without removed items; their ids are kept in `removed`.
+        """Write all segments again, without removed items. The ids of removed items are kept in `removed`.
 
-        If it is killed, the index is as before.
+        If the process is killed, the index is as before.
         """
         with self.lock():
             items = self._read()
@@ -405,22 +392,20 @@ class Index:
 
     # -- searching -------------------------------------------------------------------------------------------------
 
-    def build(self, progress: Callable[[int], None] = lambda _: None) -> None:
-        """Read the vectors, and build the graph if one is needed; otherwise the first search does it.
-
-        Args:
-            progress: called with the number of vectors in the graph.
-        """
-        for column in self._manifest.dims:
-            self._reading(partial(self._current, column, progress))
-
-    def search(self, queries: Any, k: int = 10, *, by: Literal["embedding", "labels"] = "embedding") -> SearchResult:
-        """Find the k nearest items of each query; all items if there are fewer.
+    def search(
+        self, queries: Any, k: int = 10, *, by: Literal["embedding", "labels"] = "embedding", where: Any = None
+    ) -> SearchResult:
+        """Find the k nearest items of each query. If there are fewer items, find all of them.
 
         Args:
             queries: vectors `[Q, d]`, an array or tensor of numbers.
-            k: how many.
-            by: what is compared with the queries: the embeddings, or the label vectors.
+            k: the number of items per query.
+            by: what to compare with the queries: the embeddings, or the label vectors.
+            where: find only items whose metadata meet this condition. It is a text (`contml.search.where`), such as
+                "price < 500000 and room = 'kitchen'", or an expression of `pyarrow.compute`.
+
+        Raises:
+            InputError: a vector, a number or the condition is wrong.
         """
         _check_count("k", k, sys.maxsize)
         if by not in _COLUMN:
@@ -432,19 +417,24 @@ class Index:
         vectors = self._vectors("queries", queries, self._manifest.dims[column])
 
         def find() -> SearchResult:
-            searcher, items = self._current(column), self._read_items()
-            nearest = searcher.nearest(vectors, min(int(k), len(items.rows)))
+            norm, items = self._vectors_read(column)[1], self._read_items()
+            compared, live_rows = self._live_vectors(column)
+            if where is not None:
+                kept = self._meeting(where)[live_rows]
+                compared, live_rows = compared[kept], live_rows[kept]
+            nearest = nearest_rows(vectors, compared, min(int(k), len(live_rows)), norm)
+            rows: Any = live_rows[nearest.rows]  # [Q,k]
             metadata = None
             if self._manifest.columns:
-                rows, places = np.unique(nearest.rows, return_inverse=True)
-                found = self._metadata_of(rows)
-                metadata = [[found[place] for place in each] for each in places.reshape(nearest.rows.shape).tolist()]
-            return SearchResult(items.ids[nearest.rows], np.sqrt(nearest.squared).astype(np.float32), metadata)
+                wanted, places = np.unique(rows, return_inverse=True)
+                found = self._metadata_of(wanted)
+                metadata = [[found[place] for place in each] for each in places.reshape(rows.shape).tolist()]
+            return SearchResult(items.ids[rows], np.sqrt(nearest.squared).astype(np.float32), metadata)
 
         return self._reading(find)
 
     def _vectors(self, name: str, values: Any, dim: int) -> Floats:
-        """A copy of vectors in float32, checked."""
+        """Check vectors, and copy them in float32."""
         try:
             array = np.asarray(values.detach().cpu().double() if isinstance(values, torch.Tensor) else values)
             if array.dtype.kind not in "fiu":
@@ -464,12 +454,12 @@ class Index:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _use(self, manifest: Manifest) -> None:
-        """Take another manifest: what was read before is of no use."""
+        """Take another manifest, and forget all that was read before."""
         if manifest != self._manifest:
-            self._manifest, self._items, self._loaded, self._searchers, self._metadata = manifest, None, {}, {}, {}
+            self._manifest, self._items, self._loaded, self._live, self._metadata = manifest, None, {}, {}, {}
 
     def _reading(self, read: Callable[[], _T]) -> _T:
-        """The result of a function, which is called again if another process compacted the index meanwhile."""
+        """Return the result of a function. Call it again if another process compacted the index meanwhile."""
         with self._mutex:
             while True:
                 try:
@@ -481,7 +471,7 @@ class Index:
                     self._use(manifest)
 
     def _columns(self, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The first row of each segment, and columns of it."""
+        """Yield the first row of each segment, and columns of the segment."""
         start = 0
         for name, rows in self._manifest.segments.items():
             yield start, segments.read_rows(self.path, name, rows, wanted, self._manifest.dims)
@@ -491,13 +481,13 @@ class Index:
         return self._reading(self._read_items)
 
     def _read_items(self) -> _Items:
-        """The items of all segments, read once."""
+        """Return the items of all segments, read once."""
         if self._items is None:
             self._items = self._items_of([part["id"] for _, part in self._columns(["id"])])
         return self._items
 
     def _items_of(self, columns: Sequence[Any]) -> _Items:
-        """The items of all segments, by their columns of ids."""
+        """Make the items of all segments from their columns of ids."""
         ids = np.concatenate([np.empty(0, object), *(column.to_numpy(zero_copy_only=False) for column in columns)])
         live, log = np.ones(len(ids), np.bool_), list[tuple[str, str | None, int]]()
         for name, rows in self._manifest.removed.items():
@@ -515,16 +505,15 @@ class Index:
         removed = {name: source for name, source, _ in log if name not in row_by_id}
         return _Items(ids, live, row_by_id, removed, log)
 
-    def _current(self, column: str, progress: Callable[[int], None] = lambda _: None) -> Searcher:
-        """What searches a column of vectors, read once."""
-        if column not in self._searchers:
-            (vectors, norm), live = self._vectors_read(column), self._read_items().live
-            ends = accumulate(self._manifest.segments.values())
-            self._searchers[column] = Searcher(vectors, live, norm, ends, progress)
-        return self._searchers[column]
+    def _live_vectors(self, column: str) -> tuple[Floats, Positions]:
+        """Return the vectors of items that are not removed, and their rows, made once."""
+        if column not in self._live:
+            vectors, live = self._vectors_read(column)[0], self._read_items().live
+            self._live[column] = vectors if live.all() else vectors[live], np.flatnonzero(live)
+        return self._live[column]
 
     def _vectors_read(self, column: str) -> tuple[Floats, float]:
-        """The vectors of all rows in a column, and the largest norm, read once."""
+        """Return the vectors of all rows in a column, and the largest norm, read once."""
         if column not in self._loaded:
             segments.check_sizes(self.path, self._manifest)
             dim = self._manifest.dims[column]
@@ -541,16 +530,15 @@ class Index:
         return self._loaded[column]
 
     def _sources_of(self, rows: Sequence[int] | Positions) -> list[str | None]:
-        """The sources of rows."""
+        """Return the sources of rows."""
         wanted, found = np.asarray(rows, np.int64), np.full(len(rows), None, object)
         for start, column in self._columns(["source"]):
             inside = np.flatnonzero((wanted >= start) & (wanted < start + len(column["source"])))
             found[inside] = column["source"].take(wanted[inside] - start).to_pylist()
-        sources: list[str | None] = found.tolist()
-        return sources
+        return found.tolist()
 
     def _metadata_of(self, rows: Sequence[int] | Positions) -> list[dict[str, Any]]:
-        """The metadata of rows."""
+        """Return the metadata of rows."""
         wanted, found = np.asarray(rows, np.int64), [dict[str, Any]() for _ in rows]
         start, columns = 0, self._manifest.columns
         for name, count in self._manifest.segments.items():
@@ -566,7 +554,7 @@ class Index:
         return found
 
     def _metadata_in(self, name: str, rows: int) -> dict[str, Any]:
-        """The columns of metadata of a segment, by key."""
+        """Return the columns of metadata of a segment, by key."""
         if name not in self._metadata:
             names = {segments.column_name(key): key for key in self._manifest.columns}
             read = segments.read_rows(self.path, name, rows, [*names], self._manifest.dims)
@@ -581,6 +569,31 @@ class Index:
             self._metadata[name] = columns
         return self._metadata[name]
 
+    def _meeting(self, where: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Return which rows meet a condition, bool `[N]`."""
+        import pyarrow as pa
+
+        columns, manifest = self._manifest.columns, self._manifest
+        expression = condition(where, columns) if isinstance(where, str) else where
+        start, found = 0, np.zeros(manifest.rows, np.bool_)
+        for name, count in manifest.segments.items():
+            read = self._metadata_in(name, count) if columns else {}
+            arrays = {
+                key: read[key]
+                if key in read and segments.kind_of_column(read[key]) == kind
+                else segments.as_column(read[key].to_pylist() if key in read else [None] * count, kind)
+                for key, kind in columns.items()
+            }
+            table = pa.table({**arrays, _ROW: np.arange(count)})
+            try:
+                rows = table.filter(expression)[_ROW].to_numpy()
+            except (pa.ArrowException, TypeError) as error:
+                allowed = f"must be a condition on {', '.join(columns) or 'metadata, of which there is none'}"
+                raise InputError("where", one_line(error)[:200], allowed) from None
+            found[start + rows] = True
+            start += count
+        return found
+
     def _rows(self, names: Sequence[str]) -> list[int]:
         rows = self._read_items().rows
         if unknown := next((name for name in names if name not in rows), None):
@@ -594,13 +607,12 @@ def _check_count(name: str, value: object, most: int) -> None:
 
 
 def _norms(vectors: Floats) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The norms `[N]` of vectors; NaN or infinite if a number is not finite."""
-    norms: np.ndarray[Any, np.dtype[np.float64]] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
-    return norms
+    """Compute the norms `[N]` of vectors. A norm is NaN or infinite if a number is not finite."""
+    return np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
 
 
 def _names(ids: Sequence[str]) -> list[str]:
-    """A list of ids, checked."""
+    """Check ids, and return them as a list."""
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise InputError("ids", repr(ids), "must be a list of texts")
     names = list(ids)
@@ -617,7 +629,7 @@ def _names(ids: Sequence[str]) -> list[str]:
 
 
 def _entries(metadata: object, count: int) -> list[Mapping[str, Any]]:
-    """The metadata of new items, one entry for each: numbers of numpy are numbers of Python."""
+    """Return the metadata of new items, one entry for each. Numbers of numpy become numbers of Python."""
     if metadata is None:
         return [{}] * count
     if not isinstance(metadata, Iterable) or isinstance(metadata, str | Mapping):

@@ -1,9 +1,10 @@
-"""Training items with their embeddings and labels, by which a model predicts labels and searches through labels.
+"""Training items with their embeddings and labels. A model uses them to predict labels and to search through labels.
 
-    labels.safetensors   embeddings in float32; what the constructor of the label space takes; coordinates of the labels
-                         (`contml.evaluation.posterior`); how it was fitted
+    labels.safetensors   embeddings in float32; the arguments of the label space; coordinates of the labels
+                         (`contml.evaluation.posterior`); a record of the fit
 
-A run writes the file, and a bundle has it too, unless labels are left out. Of many training items, it has a sample.
+A run writes the file, and a bundle has it too, unless labels are left out. If there are many training items, it has a
+sample.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ MAX_ITEMS, MAX_BYTES, SEED = 10_000, 1 << 26, 0
 _MAX_MATRIX = 2_000
 #: The format of the file.
 _FORMAT: Literal[3] = 3
-#: Items whose label distances to each other say which label is far from all, and the share of pairs that is nearer.
+#: Pairs of items whose label distances define which label is far from all. This share of the pairs is nearer.
 _PAIRS, _FAR = 64, 0.75
 #: Predictions compared with true labels at a time.
 _BLOCK = 64
@@ -53,16 +54,16 @@ _BLOCK = 64
 SAME = 1e-6
 _DAMAGED = "run 'contml evaluate' again, or export the run again"
 
-#: What a search by image ranks by: embedding distance, or the distance of label vectors.
+#: The ranking of a search by image: embedding distance, or the distance of label vectors.
 By = Literal["embedding", "labels"]
 
 
 class Errors(NamedTuple):
-    """Mean label distances of predictions to the true labels; None where there are none.
+    """Mean label distances of predictions to the true labels. None if they are not known.
 
     Attributes:
-        posterior: of the predictions.
-        constant: of the mean of all training labels, or of the one that is nearest to some of the others.
+        posterior: the error of the predictions.
+        constant: the error of a constant prediction: the mean of all training labels, or the most central of a sample.
     """
 
     posterior: float | None = None
@@ -70,10 +71,10 @@ class Errors(NamedTuple):
 
 
 class PredictionRecord(BaseModel):
-    """How good the predictions of a label are.
+    """The quality of the predictions of a label.
 
     Attributes:
-        calibration: the bound of the label distance to the true label, or the probability of the true class; None with
+        calibration: the bound of the label distance to the true label, or the probability of the true class. None with
             too few validation queries.
         test: errors on the test split.
     """
@@ -85,16 +86,16 @@ class PredictionRecord(BaseModel):
 
 
 class SearchRecord(BaseModel):
-    """What a search by image ranks by, chosen on the validation split.
+    """The ranking that a search by image uses, chosen on the validation split.
 
     Attributes:
-        by: what is chosen: "labels" if the 95 % interval of its gain is above 0.
+        by: the chosen ranking. It is "labels" if the 95 % interval of its gain is above 0.
         metric: the name of the metric that chose.
         embedding: the metric by embedding distance.
         labels: the metric through labels.
-        margin: half the width of the interval of their difference; None for a single query or group.
-        calibration: what a distance of label vectors means; None with too few validation queries.
-        test: the metric by embedding distance and through labels on the test split; None without one.
+        margin: half the width of the interval of their difference. None for a single query or group.
+        calibration: the meaning of a distance of label vectors. None with too few validation queries.
+        test: the metric by embedding distance and through labels on the test split. None without a test split.
     """
 
     model_config = STRICT
@@ -108,7 +109,7 @@ class SearchRecord(BaseModel):
     test: tuple[float, float] | None = None
 
     def words(self, measure: Measure) -> str:
-        """The metric of both on the validation split and on the test split, in the unit of the labels."""
+        """Return the metric of both rankings on validation and test split, in the unit of the labels."""
         texts = [measure.text(value) for value in (self.labels, self.embedding, *reversed(self.test or ()))]
         on_test = f" (test: {texts[2]}, {texts[3]})" if self.test else ""
         found = f"{title_of(self.metric)} on validation: {texts[0]} through labels, {texts[1]} by embedding"
@@ -118,17 +119,17 @@ class SearchRecord(BaseModel):
 
 
 class Record(BaseModel):
-    """What the file says beside its tensors.
+    """The record in the file, beside its tensors.
 
     Attributes:
         format: the number of the format.
-        identity: of the model that embedded the items.
-        total: number of training items, of which the file has all or a sample.
+        identity: the identity of the model that embedded the items.
+        total: number of training items. The file has all of them, or a sample.
         neighbours: number of neighbours of the posterior.
-        scale: its scale.
+        scale: scale of the posterior.
         labels: the labels.
-        predictions: one for each label of a sum, else one.
-        search: None for classes, and without a validation split.
+        predictions: one for each label of a sum. Labels that are not a sum have one.
+        search: the ranking of a search by image. None for classes, and without a validation split.
     """
 
     model_config = STRICT
@@ -150,7 +151,7 @@ class Record(BaseModel):
 
     @property
     def words(self) -> str:
-        """By what a label is predicted."""
+        """The items that predict a label, as text."""
         return f"the {self.neighbours} nearest training items"
 
 
@@ -159,9 +160,9 @@ class LabelQuery(NamedTuple):
 
     Attributes:
         by: what its vector is compared with.
-        vector: its label vector `[r + 1]`; of a class, the mean embedding of its training items `[d]`.
+        vector: the label vector `[r + 1]`. For a class, it is the mean embedding of its training items `[d]`.
         labels: the label, as a space of one item.
-        remarks: what is unusual about the label, in sentences.
+        remarks: sentences on what is unusual about the label.
     """
 
     by: By
@@ -176,9 +177,9 @@ class LabelledItems:
     Args:
         embeddings: `[N, d]` in float32, as the model gives them.
         labels: N labels.
-        coordinates: of the labels; None for classes.
-        label_values: the coordinates of each label `[N, r]`; of classes, their ids `[N]`.
-        record: how it was fitted.
+        coordinates: the map from labels to coordinates. None for classes.
+        label_values: the coordinates of each label `[N, r]`. For classes, their ids `[N]`.
+        record: the record of the fit.
     """
 
     def __init__(
@@ -204,14 +205,14 @@ class LabelledItems:
         val: tuple[Ranking, Tensor, Split] | None,
         test: tuple[Ranking, Tensor, Split] | None,
     ) -> LabelledItems:
-        """Fit to training items; validation queries calibrate and choose, test queries give the errors.
+        """Fit to training items. Validation queries calibrate and choose, and test queries give the errors.
 
         Args:
-            train: the embeddings of training items, and these items; at least three.
-            identity: of the model.
+            train: the embeddings of training items, and the items. There are at least three.
+            identity: the identity of the model.
             total: the number of all training items.
-            val: what was found on the validation split, its unreadable rows, and the split.
-            test: the same of the test split.
+            val: the ranking of the validation split, its unreadable rows, and the split.
+            test: the same for the test split.
         """
         embeddings, split = train[0].float(), train[1]  # as the file has them
         labels = split.labels.to("cpu")
@@ -242,7 +243,7 @@ class LabelledItems:
         return made
 
     def _fitted(self, n: int, val: _Queries | None, test: _Queries | None) -> PredictionRecord:
-        """How good the predictions of label n are."""
+        """Return the quality of the predictions of label n."""
         (labels, _), calibration, of_test = self._terms[n], None, Errors()
         if val is not None and (asked := val.term(labels, n)) is not None:
             found = self.predict(asked.embeddings, n)
@@ -257,7 +258,7 @@ class LabelledItems:
         return PredictionRecord(calibration=calibration, test=of_test)
 
     def _searching(self, ranking: Ranking, missing: Tensor, split: Split) -> SearchRecord:
-        """What a search by image ranks by, as validation queries choose."""
+        """Choose the ranking of a search by image, by validation queries."""
         evaluation, by_labels = self.evaluate(ranking.embeddings, missing, split)
         difference, margin = paired_interval(ranking.values, by_labels.values, ranking.items)
         vectors, rows, k = by_labels.embeddings.double(), by_labels.queries, evaluation.k  # label vectors
@@ -278,7 +279,7 @@ class LabelledItems:
     def evaluate(
         self, embeddings: Tensor, missing: Tensor, split: Split, evaluator: RetrievalEvaluator | None = None
     ) -> tuple[Evaluation, Ranking]:
-        """Evaluate embeddings of a split through labels; `missing`: rows whose image cannot be read."""
+        """Evaluate embeddings of a split through labels. `missing` are the rows whose image cannot be read."""
         vectors = self.posterior.label_vectors(embeddings)
         evaluator = evaluator or RetrievalEvaluator()
         return evaluator.evaluate(vectors, missing, split, as_queries=as_query(vectors))
@@ -299,13 +300,12 @@ class LabelledItems:
         save_tensors(path, tensors, record=record.model_dump(mode="json"))
 
     @classmethod
-    def read(cls, path: Path, identity: str, dim: int | None = None) -> LabelledItems:
-        """Read what `save` wrote.
+    def read(cls, path: Path, identity: str) -> LabelledItems:
+        """Read a file that `save` wrote.
 
         Args:
             path: the file.
-            identity: of the model that the items must be embedded by.
-            dim: the length of its embeddings, for the error of a model that was shortened.
+            identity: the identity of the model that must have embedded the items.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -324,8 +324,6 @@ class LabelledItems:
             raise unreadable(path, error, _DAMAGED) from None
         embeddings = tensors.get("embeddings")
         if record.identity != identity:
-            if dim is not None and embeddings is not None and embeddings.ndim == 2 and embeddings.shape[1] > dim:
-                raise no_labels_of_shorter(str(path), dim, embeddings.shape[1])
             hint = "run 'contml evaluate' again; to save the model without them, give labels=False"
             raise InputError(str(path), "has labels for another model", hint=hint)
         if embeddings is None or embeddings.dtype != torch.float32 or embeddings.ndim != 2 or len(embeddings) < 3:
@@ -341,7 +339,9 @@ class LabelledItems:
 
     @classmethod
     def of_run(cls, run: Run) -> LabelledItems | None:
-        """Return the items of the model that a run evaluated; None if it has none, or they are of other weights.
+        """Return the items of the model that a run evaluated.
+
+        Return None if it has no items, or they are of other weights.
 
         Raises:
             InputError: the file is damaged.
@@ -358,7 +358,7 @@ class LabelledItems:
 
     @property
     def sample_words(self) -> str:
-        """How many of the training items these are; "" for all."""
+        """A text on the sample of training items. It is "" if all training items are there."""
         n, total = len(self.embeddings), self.record.total
         return f"{n:,} of {total:,} training items, drawn at random (seed {SEED})" if n < total else ""
 
@@ -370,18 +370,21 @@ class LabelledItems:
 
     @cached_property
     def far(self) -> float:
-        """The label distance to the nearest training item from which on a label is far from all of them."""
+        """The least distance to the nearest training label at which a label counts as far from all of them."""
         rows = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(0))[: 2 * _PAIRS]
         return float(self.labels.filled(rows[: len(rows) // 2], rows[len(rows) // 2 :]).quantile(_FAR))
 
     def query(self, label: Any) -> LabelQuery:
-        """A label as a query, by its label distances to training items; a class by the mean embedding of its items.
+        """Return a label as a query, with the vector that a search compares.
+
+        The vector of a graded label is computed from its label distances to training items. The vector of a class is
+        the mean embedding of the training items of this class.
 
         Args:
-            label: as `LabelSpace.item` of the labels takes it: in the unit of the data, or as text.
+            label: as `LabelSpace.item` of the labels accepts it: in the unit of the data, or as text.
 
         Raises:
-            InputError: it is no label of this kind.
+            InputError: it is not a label of this kind.
         """
         labels, n = growing(self.labels), len(self.labels)
         item = labels.item(label)
@@ -412,7 +415,10 @@ class LabelledItems:
         return predicted(self._terms[n][0], rows, weights)
 
     def _nearest(self, embeddings: Tensor, n: int, leave_same: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """The training items with label n nearest to Q embeddings, their weights, and which queries are one of them."""
+        """Find the training items with label n nearest to Q embeddings.
+
+        Return the items, their weights, and which queries are training items themselves.
+        """
         posterior, limit = self._posteriors[n]
         found = posterior.weights(embeddings)
         k = max(1, min(self.record.neighbours, len(posterior.embeddings) - 1))
@@ -424,7 +430,11 @@ class LabelledItems:
 
     @cached_property
     def _posteriors(self) -> list[tuple[Posterior, float]]:
-        """The posterior of each label, of one more neighbour; and below which squared distance one is a query."""
+        """The posterior of each label, and a limit of the squared distance.
+
+        An image whose squared distance to a training item is below the limit is the training item itself. The posterior
+        has one more neighbour than the record, since the nearest item may be this image.
+        """
         found = []
         for space, present in self._terms:
             known = self.embeddings if present is None else self.embeddings[present]
@@ -433,7 +443,7 @@ class LabelledItems:
         return found
 
     def _vector_of(self, distances: Tensor) -> Tensor:
-        """The vector of a label, by its label distances to all items `[N]`."""
+        """Compute the vector of a label from its label distances to all items `[N]`."""
         if self.coordinates is None:
             own = self.embeddings[distances == distances.min()].double()
             mean: Tensor = torch.nn.functional.normalize(own.mean(0), dim=0) * own.norm(dim=1).mean()
@@ -442,9 +452,10 @@ class LabelledItems:
         return torch.cat((coordinates, torch.zeros(1, 1)), 1)[0].float()
 
     def answer(self, embeddings: Tensor) -> list[list[Answer]]:
-        """The labels of Q embeddings `[Q, d]` of the model: one answer for each, or several for a sum of labels.
+        """Predict the labels of Q embeddings `[Q, d]` of the model.
 
-        A training item that is the image itself is left out.
+        Each embedding has one answer, or one per term for a sum of labels. A training item that is the image itself is
+        left out.
         """
         per_label = [self._answer(embeddings.float(), n) for n in range(len(self._terms))]
         return [list(each) for each in zip(*per_label, strict=True)]
@@ -461,7 +472,10 @@ class LabelledItems:
         ]
 
     def error_rows(self) -> list[list[str]]:
-        """The errors of predictions in the unit of the labels: a header, and a row for each way to predict."""
+        """Return a table of the errors of predictions in the unit of the labels.
+
+        It has a header, and a row for each way to predict.
+        """
         rows = [["label", "predicted by", "test"]]
         for (space, _), record in zip(self._terms, self.record.predictions, strict=True):
             names = [self.record.words]
@@ -472,7 +486,7 @@ class LabelledItems:
         return rows
 
     def sentences(self) -> list[str]:
-        """What a search by image ranks by, and how well the predictions of each calibrated label hold on test."""
+        """Return sentences on the ranking of a search by image, and on the calibrated predictions on the test split."""
         found = []
         if (search := self.record.search) is not None:
             how = "through labels" if search.by == "labels" else "by embedding"
@@ -495,14 +509,14 @@ class LabelledItems:
 
 
 class _Queries(NamedTuple):
-    """Queries with known labels, beside training labels that these can be compared with.
+    """Queries with known labels, and the training labels to compare them with.
 
     Attributes:
         known: the training labels.
         embeddings: `[Q, d]`.
         truth: Q labels.
         rows: the rows of the queries in their split `[Q]`.
-        groups: the group of each query `[Q]`; None: each is its own.
+        groups: the group of each query `[Q]`. If it is None, each query is its own group.
     """
 
     known: LabelSpace
@@ -513,7 +527,7 @@ class _Queries(NamedTuple):
 
     @classmethod
     def of(cls, known: LabelSpace, ranking: Ranking, _: Tensor, split: Split) -> _Queries | None:
-        """The queries of a split; None if their labels cannot be compared with the training labels."""
+        """Return the queries of a split. Return None if their labels cannot be compared with the training labels."""
         rows = ranking.queries.cpu()
         groups = None if split.groups is None else split.groups[rows]
         made = cls(known, ranking.embeddings[rows].cpu(), split.labels.to("cpu")[rows].as_root(), rows, groups)
@@ -529,7 +543,7 @@ class _Queries(NamedTuple):
         return ids is None or bool(torch.isin(ids[n:], ids[:n]).any())
 
     def term(self, known: LabelSpace, n: int) -> _Queries | None:
-        """The queries that have label n of a sum, with that label; None if none can be compared."""
+        """Return the queries that have label n of a sum, with this label. Return None if no query can be compared."""
         space, present = self.truth.terms[n]
         kept = torch.arange(len(self.rows)) if present is None else present.cpu().nonzero()[:, 0]
         groups = None if self.groups is None else self.groups[kept]
@@ -537,7 +551,7 @@ class _Queries(NamedTuple):
         return made if len(kept) and made._is_comparable else None
 
     def label_values(self, coordinates: Coordinates | None) -> Tensor:
-        """The coordinates of the labels `[Q, r]`; of classes, their ids in the joined space `[Q]`."""
+        """Return the coordinates of the labels `[Q, r]`. For classes, return their ids in the joined space `[Q]`."""
         n, whole = len(self.known), growing(self.known).joined(self.truth)
         if coordinates is None:
             assert whole.class_ids is not None
@@ -545,19 +559,23 @@ class _Queries(NamedTuple):
         return coordinates.of(whole.filled(range(n, n + len(self.rows)), coordinates.landmarks).cpu())
 
     def errors(self, predictions: LabelSpace) -> Tensor:
-        """The label distance of each prediction to the true label `[Q]`."""
+        """Compute the label distance of each prediction to the true label `[Q]`."""
         both, n = growing(predictions).joined(self.truth), len(predictions)
         parts = [range(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)]
         return torch.cat([both.filled(part, [n + row for row in part]).diagonal() for part in parts]).cpu().double()
 
     def pairs(self, spread: Tensor, errors: Tensor) -> Pairs:
-        """Spreads and errors as a calibration takes them."""
+        """Return spreads and errors in the form that a calibration accepts."""
         units, classes = self.rows if self.groups is None else self.groups, self.truth.class_ids
         items = items_of_queries(None if classes is None else classes.cpu(), self.groups)
         return Pairs(spread[:, None].numpy(), errors[:, None].numpy(), units.numpy(), items)
 
     def constant(self) -> float:
-        """The error of the mean of all training labels, or of the one that is nearest to some of the others."""
+        """Compute the error of a constant prediction.
+
+        The prediction is the mean of all training labels. If labels have no mean, it is the most central of a sample of
+        labels.
+        """
         labels, vectors, count = self.known, self.known.vectors, len(self.truth)
         if vectors is not None:
             return float(self.errors(growing(labels).of_vectors(vectors.mean(0).expand(count, -1))).mean())
@@ -567,14 +585,13 @@ class _Queries(NamedTuple):
 
 
 def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordinates, Tensor]:
-    """The coordinates of a file of n items.
+    """Return the coordinates in a file of n items.
 
     Raises:
         InputError: it is damaged.
     """
     names = ("coordinates", *Coordinates._fields)
-    found = [tensors.get(name, torch.empty(0)) for name in names]
-    values, landmarks, offsets, projection = found
+    values, landmarks, offsets, projection = [tensors.get(name, torch.empty(0)) for name in names]
     dims = (values.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
     types = landmarks.dtype == torch.int64 and all(
         each.dtype == torch.float64 for each in (offsets, projection, values)
@@ -591,20 +608,14 @@ def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordi
     return Coordinates(landmarks, offsets, projection), values
 
 
-def no_labels_of_shorter(subject: str, dim: int, whole_dim: int) -> InputError:
-    """The error of a model whose embeddings were shortened: labels of training items belong to the whole ones."""
-    got = f"embeddings of {dim} numbers, the first of {whole_dim}, have no labels of training items"
-    return InputError(
-        subject, got, hint="'contml index RUN IMAGES --out INDEX' without --dim keeps the whole embedding"
-    )
-
-
 def _error_text(error: float, space: LabelSpace) -> str:
     return f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
 
 
 def sample(labels: LabelSpace, dim: int) -> Tensor:
-    """The rows of training items that are kept: all, or as many as the limits allow, drawn with a fixed seed.
+    """Choose the training items to keep, and return their rows.
+
+    These are all items, or as many as the limits allow, drawn with a fixed seed.
 
     Args:
         labels: of all training items.

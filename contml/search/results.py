@@ -1,4 +1,4 @@
-"""What a search found: items with what their distances mean, and their predicted labels; predictions as a table."""
+"""Results of a search: items with the meaning of their distances, and predicted labels. Predictions as a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from contml.evaluation.results import unit_of_distances
 from contml.labels.base import LabelSpace
 from contml.search.answers import Answer
 from contml.search.calibration import Calibration
-from contml.search.images import FILE
+from contml.search.images import BOX, FILE, source_of
 from contml.search.index import Index, SearchResult
 from contml.search.inputs import NamedImage
 from contml.search.labelled_items import By
@@ -28,14 +28,14 @@ from contml.search.segments import Floats
 
 #: The labels of items by their ids.
 Answering: TypeAlias = "Callable[[list[str]], list[list[Answer]]]"
-#: What a result says of the query's own image.
+#: The text of a result for the query's own image.
 SAME = "the same image"
-#: What a result says of an item that is farther away than all pairs that the calibration knows.
+#: The text of a result for an item that is farther away than all pairs of the calibration.
 FARTHER = "not known: too far"
 
 
 class TypedLabel(NamedTuple):
-    """A label that is searched with: as it was typed, and as a space of one item."""
+    """A label to search with: as it was typed, and as a space of one item."""
 
     name: str
     labels: LabelSpace
@@ -59,7 +59,7 @@ class SearchHit(NamedTuple):
 
     @property
     def answer_texts(self) -> dict[str, str]:
-        """The answers in words, by name."""
+        """The answers as text, by name."""
         return {each.name: each.words for each in self.answers}
 
     @property
@@ -68,7 +68,7 @@ class SearchHit(NamedTuple):
         return Path(str(self.metadata.get(FILE, self.id)))
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         numbers: dict[str, Any] = {"same_image": True} if self.is_same else self.numbers
         text: dict[str, Any] = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
         if self.answers:
@@ -84,7 +84,7 @@ class SearchHit(NamedTuple):
 
 
 class QueryResult(NamedTuple):
-    """What was found for a query, nearest first, and the answers to the query: its own labels, if it is an image."""
+    """The items that were found for a query, nearest first. If the query is an image, it has predicted labels."""
 
     query: NamedImage | TypedLabel
     hits: list[SearchHit]
@@ -92,7 +92,7 @@ class QueryResult(NamedTuple):
 
     @property
     def contradiction(self) -> str:
-        """That most images found have a predicted label that excludes the one searched for; "" if not."""
+        """A warning if the predicted labels of most images found exclude the label searched for. Otherwise it is ""."""
         if not isinstance(self.query, TypedLabel):
             return ""
         terms = self.query.labels.terms
@@ -105,18 +105,19 @@ class QueryResult(NamedTuple):
         return f"the predicted labels of {excluding:,} of {len(self.hits):,} images exclude {self.query.name}"
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         found: dict[str, Any] = {"query": self.query.name, "found": [hit.as_data() for hit in self.hits]}
         return {**found, "answers": [each.as_data() for each in self.answers]} if self.answers else found
 
 
 def ranking_of(index: Index, model: Any, by: By | None) -> tuple[By, Calibration | None]:
-    """What a search by image ranks by, and what its distances mean.
+    """Return the ranking of a search by image, and the meaning of its distances.
 
     Args:
         index: the index.
-        model: what `contml.load` returns.
-        by: what the user asked for; None: what was better on the validation split, if the index has it.
+        model: the model that `contml.load` returns.
+        by: the ranking that the user asked for. Default: the ranking that was better on the validation split, if the
+            index has it.
 
     Raises:
         InputError: the index has no label vectors.
@@ -134,14 +135,17 @@ def ranking_of(index: Index, model: Any, by: By | None) -> tuple[By, Calibration
 
 
 def label_unit(model: Any, calibration: Calibration | None) -> str:
-    """The unit of the label distances that are printed, in words; "" if none are."""
+    """Return the unit of the label distances that are printed, as text. Return "" if no label distances are printed."""
     if calibration is None or calibration.kind != "interval":
         return ""
     return f"label distance: {model.unit if model.measure.is_plain else unit_of_distances(model.unit, model.measure)}"
 
 
 def ranked_words(index: Index, model: Any, by: By) -> str:
-    """What a search by image ranked by, and how the other way did on the validation split; "" if there is none."""
+    """Describe the ranking of a search by image, and compare it with the other ranking on the validation split.
+
+    Return "" if there is only one ranking.
+    """
     if index.label_dim is None or not model.has_labels:
         return ""
     how, other = ("by embedding", "labels") if by == "embedding" else ("through labels", "embedding")
@@ -150,25 +154,25 @@ def ranked_words(index: Index, model: Any, by: By) -> str:
     return f"ranked {how} (--by {other} for the other way){compared}"
 
 
-def search_images(index: Index, model: Any, embeddings: Floats, k: int, by: By) -> SearchResult:
+def search_images(index: Index, model: Any, embeddings: Floats, k: int, by: By, where: Any = None) -> SearchResult:
     """Search with embeddings `[Q, d]` of images.
 
-    Through labels, a distance is the root of the mean squared distance of the two labels.
+    If `by` is "labels", a distance is the square root of the mean squared distance of the two labels.
     """
     if by == "embedding":
-        return index.search(embeddings, k)
+        return index.search(embeddings, k, where=where)
     vectors = model.label_vectors(embeddings)
-    found = index.search(as_query(torch.from_numpy(vectors)).numpy(), k, by=by)
+    found = index.search(as_query(torch.from_numpy(vectors)).numpy(), k, by=by, where=where)
     return found._replace(distances=np.hypot(found.distances, vectors[:, -1:]))
 
 
 def label_results(query: TypedLabel, result: SearchResult, answers: Answering) -> QueryResult:
-    """What was found for a label.
+    """Return the items that were found for a label.
 
     Args:
         query: the label.
         result: the result of the search of one query.
-        answers: the labels of items by their ids.
+        answers: predicts the labels of items by their ids.
     """
     ids = result.ids[0].tolist()
     found = zip(ids, result.distances[0].tolist(), answers(ids), strict=True)
@@ -188,17 +192,17 @@ def results_of(
     query_answers: Sequence[list[Answer]] | None = None,
     answers: Answering = lambda ids: [[] for _ in ids],
 ) -> list[QueryResult]:
-    """What was found for each query, with label distances where there is a calibration.
+    """Return the items that were found for each query, with label distances if there is a calibration.
 
-    The query's own image is marked: it has no label distance.
+    The query's own image is marked, and has no label distance.
 
     Args:
         queries: the images that were searched with.
         result: the result of the search.
-        model: what `contml.load` returns.
-        calibration: what the distances mean.
-        query_answers: the labels of the queries; None: not known.
-        answers: the labels of items by their ids.
+        model: the model that `contml.load` returns.
+        calibration: the meaning of the distances.
+        query_answers: the labels of the queries. None if they are not known.
+        answers: predicts the labels of items by their ids.
     """
     distances = result.distances
     title, numbers = "", np.empty((*distances.shape, 0))
@@ -235,14 +239,17 @@ def results_of(
 
 
 def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
-    """Return whether an item is the query itself: the same file or a copy of it.
+    """Return True if an item is the query itself: the same file or a copy of it.
 
-    Where the file of the item is gone, the name decides, if the embeddings are equal up to rounding. `farthest` is the
-    largest distance that was found.
+    If the file of the item is gone, the name decides, provided the embeddings are equal up to rounding. `farthest` is
+    the largest distance that was found.
     """
     try:
         if not hit.file.exists():
             return hit.id == query.name and hit.distance <= max(1e-5, 1e-4 * farthest)
+        if query.box is not None or BOX in hit.metadata:
+            is_same_box = source_of(query.file, hit.metadata.get(BOX)) == query.source
+            return is_same_box and hit.file.samefile(query.file)
         if hit.file.samefile(query.file):
             return True
         return query.file.is_file() and hit.file.is_file() and cmp(query.file, hit.file, shallow=False)
@@ -250,12 +257,15 @@ def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
         return False
 
 
-#: What is written of each answer, after the title of the label: the label itself has the title alone.
+#: The fields of an answer that have columns. A column is named after the label and the field, the label's own column
+#: after the label.
 _FIELDS = ("text", "low", "high", "bound", "level", "same_image")
 
 
 def prediction_bytes(predicted: Sequence[tuple[str, Mapping[str, Answer]]], suffix: str) -> bytes:
-    """A table with a row for each image: its name, and for each label the columns of its answer that are not empty.
+    """Write a table with a row for each image.
+
+    The columns are its name and, for each label, the fields of its answer that are not empty.
 
     Args:
         predicted: the name of each image, and its answers by title.
@@ -280,5 +290,5 @@ def prediction_bytes(predicted: Sequence[tuple[str, Mapping[str, Answer]]], suff
 
 
 def _cell(value: Any) -> Any:
-    """A number or a text; a list as JSON."""
+    """Return a number or a text. A list becomes JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value

@@ -8,12 +8,13 @@
     remove  : write the removed ids ---> replace the manifest
     compact : write all segments again ---> replace the manifest ---> delete the old ones
 
-A change does not exist until the manifest is replaced. Files that it does not name are left from a killed process, and
-the next writer deletes them. Numbers of files are never used again, so a reader never takes a new file for an old one.
+A change does not exist until the manifest is replaced. Files that the manifest does not name are left from a killed
+process, and the next writer deletes them. Numbers of files are never used again, so a reader never takes a new file for
+an old one.
 
 An index may come from a stranger. A name in the manifest is a plain file inside the folder: it is opened without
 following links, and checked on the open descriptor. Files are read, not mapped. Columns must be neither compressed nor
-encoded, so what they unpack to is known from the size of the file before they are read.
+encoded. So their unpacked size is known from the size of the file before they are read.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Value: TypeAlias = bool | int | float | str | None
 MANIFEST = "manifest.json"
 #: The most rows of a segment, metadata columns, and numbers of a vector.
 ROWS, COLUMNS, DIM = 1 << 16, 256, 1 << 14
-#: The most bytes of a manifest, of a text, and of all that a file has beside its vectors.
+#: The most bytes of a manifest, of a text, and of the rest of a file beside its vectors.
 MANIFEST_BYTES, TEXT_BYTES, OTHER_BYTES = 4 << 20, 1 << 20, 1 << 30
 #: The largest norm of a vector: squares of sums of two stay finite in float32.
 NORM = 1e18
@@ -58,18 +59,18 @@ _Name = Annotated[str, Field(pattern=f"^{_FILE.pattern}$")]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", strict=True))
 class Manifest:
-    """What an index consists of.
+    """The content of an index.
 
     Attributes:
         dim: dimension of the vectors.
-        label_dim: dimension of the label vectors; 0: there are none.
+        label_dim: dimension of the label vectors. 0 if there are no label vectors.
         model: texts about the model of the vectors.
         columns: the metadata keys with their types.
         segments: the number of rows of each segment, in the order of the rows.
-        removed: the number of rows of the file of removed ids; empty if no id was ever removed.
+        removed: the number of rows of the file of removed ids. Empty if no id was ever removed.
         last: the highest number of a file so far.
-        pending: the number of items that are still to come.
-        format: of the files.
+        pending: 0. Indexes of earlier versions have other numbers.
+        format: the format of the files.
     """
 
     dim: Annotated[int, Field(ge=1, le=DIM)]
@@ -91,7 +92,7 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """The number of rows of all segments, also of removed items."""
+        """The number of rows of all segments, including removed items."""
         return sum(self.segments.values())
 
 
@@ -99,7 +100,7 @@ _MANIFEST = TypeAdapter(Manifest)
 
 
 def damaged(folder: Path, cause: str) -> InputError:
-    """The error of an index whose files are not what they should be."""
+    """Return the error of an index whose files are damaged."""
     return InputError(str(folder), f"damaged: {cause}", hint="restore it from a copy, or make it again")
 
 
@@ -128,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest of an index, when the files that it names are on disk.
+    """Replace the manifest of an index, after the files that it names are on disk.
 
     Raises:
         InputError: it cannot be written, or has too many segments.
@@ -151,7 +152,7 @@ def remove_unused(folder: Path, manifest: Manifest) -> None:
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Check that segments are as large as their vectors, before these get memory.
+    """Check that segments are as large as their vectors, before memory is allocated.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -173,7 +174,7 @@ def _sync(folder: Path) -> None:
 
 
 def _opened(folder: Path, name: str) -> BinaryIO:
-    """Open a file of an index, which must be a regular file, and no link.
+    """Open a file of an index, which must be a regular file and not a link.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -194,7 +195,7 @@ def _opened(folder: Path, name: str) -> BinaryIO:
 
 
 def write_rows(path: Path, columns: Mapping[str, Any], dims: Mapping[str, int]) -> None:
-    """Write arrays of Arrow, lists, or vectors of these dimensions by column as a Parquet file.
+    """Write columns as a Parquet file. A column is an array of Arrow, a list, or vectors of the dimension in `dims`.
 
     Raises:
         InputError: it cannot be written.
@@ -271,10 +272,11 @@ def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dims: M
 
 
 def _check_layout(parsed: Any, content: bytes, rows: int, wanted: Sequence[str], dims: Mapping[str, int]) -> None:
-    """Check the layout of a Parquet file, from which follows what its columns unpack to.
+    """Check the layout of a Parquet file, which limits the unpacked size of its columns.
 
-    A column without compression and dictionary has all its values in the file: at most twice its size is unpacked, and
-    eight bytes for each missing number. The pages are checked too: a reader believes them, whatever the footer says.
+    A column without compression and dictionary has all its values in the file. It unpacks to at most twice its size,
+    and eight bytes for each missing number. The pages are checked too, because a reader trusts them more than the
+    footer.
     """
     layout, schema, types = parsed.metadata, parsed.schema_arrow, _types(dims)
     if layout.num_rows != rows:
@@ -301,7 +303,7 @@ def _check_layout(parsed: Any, content: bytes, rows: int, wanted: Sequence[str],
 
 
 def _check_pages(content: bytes, chunk: Any) -> None:
-    """Check that the pages of a column have its values, each as it is."""
+    """Check that the pages of a column have its values, without encoding."""
     place, end, values, pages = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size, 0, 0
     while place < end and pages < _PAGES:
         header, place = _fields(content, place)
@@ -315,7 +317,7 @@ def _check_pages(content: bytes, chunk: Any) -> None:
 
 
 def _fields(content: bytes, place: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return the fields of a struct in Thrift's compact protocol by number, and where it ends."""
+    """Return the fields of a struct in Thrift's compact protocol by number, and the end of the struct."""
     found, number = dict[int, Any](), 0
     while (head := content[place]) != 0:
         place, kind = place + 1, head & 15
@@ -351,15 +353,17 @@ _TRUE, _FALSE, _WHOLE, _BINARY, _STRUCT = 1, 2, (4, 5, 6), 8, 12
 
 def vectors_of(column: Any, dim: int) -> Floats:
     """Return the vectors `[n, dim]` of a column."""
-    vectors: Floats = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
-    return vectors
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
 
 
 # -- metadata ----------------------------------------------------------------------------------------------------------
 
 
 def column_name(key: str) -> str:
-    """Return the name of the column of a metadata key, which is another one where an own column has it."""
+    """Return the name of the column of a metadata key.
+
+    The name gets a prefix if the index itself has a column of this name.
+    """
     return f"metadata.{key}" if key in (*_OWN, "row") or key.startswith("metadata.") else key
 
 
@@ -367,7 +371,7 @@ def kind_of(key: str, value: object) -> Kind:
     """Return the type of a value of metadata.
 
     Raises:
-        InputError: it is no number and no text, not finite, or too long.
+        InputError: it is neither a number nor a text, not finite, or too long.
     """
     match value:
         case bool():
@@ -397,14 +401,14 @@ def widened(first: Kind | None, second: Kind) -> Kind:
 
 
 def converted(value: Any, kind: Kind) -> Value:
-    """Return a value in the type of its column; None for one that is missing."""
+    """Return a value in the type of its column. A missing value is None."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     return str(value) if kind == "text" else float(value) if kind == "float" else value
 
 
 def as_column(values: Sequence[Any], kind: Kind) -> Any:
-    """Return values of metadata as an array of Arrow; None is missing."""
+    """Return values of metadata as an array of Arrow. None is missing."""
     import pyarrow as pa
 
     return pa.array([converted(value, kind) for value in values], _kinds()[kind])
@@ -422,7 +426,7 @@ def _kinds() -> dict[Kind, Any]:
 
 
 def _types(dims: Mapping[str, int]) -> dict[str, Any]:
-    """The types of the columns of an index that are not metadata."""
+    """Return the types of the columns of an index that are not metadata."""
     import pyarrow as pa
 
     element = pa.field("element", pa.float32(), nullable=False)

@@ -5,11 +5,10 @@ from contml.training.hdml import HDML
 from contml.training.judgments import RankingStep, TripletStep
 from contml.training.optimizers import OPTIMIZERS, SCHEDULES
 from contml.training.options import Training
-from contml.training.setup import stages_of
 from contml.training.step import EmbeddingStep, TrainingStep
 from contml.training.trainer import Interrupted, Trainer
 
 __all__ = [
     "HDML", "OPTIMIZERS", "SCHEDULES", "EmbeddingStep", "Interrupted", "RankingStep", "Trainer", "Training",
-    "TrainingStep", "TripletStep", "load_weights", "stages_of",
+    "TrainingStep", "TripletStep", "load_weights",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Checkpoints: the whole state of a training run in one safetensors file, written atomically. Loading runs no code.
 
-In a state, tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`, and numbers are among the JSON values.
-Weights alone are a file of their own, whose values hold the config that they were trained with.
+In a state, tensors are named `model.*`, `step.*`, `optimizer.<parameter>.*`, and numbers are among the JSON values. A
+file of weights holds only weights. Its JSON values hold the config that the weights were trained with.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def save_state(
 
 
 def load_state(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any], Any]:
-    """Read what `save_state` wrote: tensors by part, the optimizer's `state_dict()`, the numbers.
+    """Read the parts that `save_state` wrote: tensors by part, the optimizer's `state_dict()`, the numbers.
 
     Raises:
         InputError: the file is damaged, or not the state of a training.

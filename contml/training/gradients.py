@@ -1,13 +1,14 @@
 """Gradients: of a batch in chunks, clipped, finite.
 
-Gradient caching: a batch goes through the network in chunks, and the loss sees all of it.
+Gradient caching: a batch goes through the network in chunks, and the loss sees the whole batch.
 
     1. Embed chunk after chunk. Only the embeddings are kept.
     2. Compute the loss of the whole batch.
     3. In the backward pass, embed each chunk again with its graph, and let the gradients of its embeddings flow back.
 
 Gao, Zhang, Han, Callan: "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", RepL4NLP 2021. The
-second pass is that of `torch.utils.checkpoint`: it repeats the random numbers of the first, and here also the buffers.
+second pass is as in `torch.utils.checkpoint`: it repeats the random numbers of the first. Here it also repeats the
+buffers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
-    """Calls of `model(images)` in this context embed `size` images at a time; None embeds all at once.
+    """Make calls of `model(images)` in this context embed `size` images at a time. None embeds all at once.
 
     The model is called once per batch, so that data parallelism sees one forward and one backward pass. Batch
     normalization in train mode uses the statistics of a chunk.
@@ -61,7 +62,7 @@ def embed_in_chunks(model: nn.Module, size: int | None) -> Iterator[None]:
 
 
 def _same_buffers(model: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Contexts of the two passes of a chunk: the second starts with the same buffers, and restores them."""
+    """Return contexts of the two passes of a chunk: the second starts with the same buffers, and restores them."""
     buffers = list(model.buffers())
     start_values: list[Tensor] = []
 
@@ -89,7 +90,7 @@ def _copy(values: list[Tensor], buffers: list[Tensor]) -> None:
 
 
 def clip(accelerator: Accelerator, parameters: Sequence[nn.Parameter], norm: float | None, value: float | None) -> None:
-    """Limit the norm of all gradients together, and the absolute value of each entry; None does not."""
+    """Limit the norm of all gradients together, and the absolute value of each entry. None sets no limit."""
     if norm is not None:
         accelerator.clip_grad_norm_(parameters, norm)
     if value is not None:
@@ -99,7 +100,7 @@ def clip(accelerator: Accelerator, parameters: Sequence[nn.Parameter], norm: flo
 
 
 def changes(network: nn.Module, optimizer: optim.Optimizer) -> bool:
-    """Return whether the gradients change the network: one is not 0, and its learning rate is not."""
+    """Return True if the gradients change the network: a gradient is not 0, and its learning rate is not 0."""
     own = {id(parameter) for parameter in network.parameters()}
     gradients = [
         parameter.grad
@@ -111,16 +112,16 @@ def changes(network: nn.Module, optimizer: optim.Optimizer) -> bool:
 
 
 def are_finite(weights: Iterable[Tensor]) -> Tensor:
-    """Return whether all of these numbers are finite, as a boolean scalar."""
+    """Return True if all of these numbers are finite, as a boolean scalar."""
     floats = [weight.detach() for weight in weights if weight.is_floating_point() and weight.numel()]
     return get_total_norm(floats, math.inf).isfinite()
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout in this block draws from the seed; afterwards the generators are as they were before."""
+    """Make dropout in this block draw from the seed. After the block, the generators have their earlier state."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        # `torch.manual_seed` formats the stack for each kind of device that is not there: long, for a small step.
+        # `torch.manual_seed` formats the stack for each missing kind of device, which takes long for a small step.
         torch.default_generator.manual_seed(seed)
         if device.type != "cpu":
             torch.get_device_module(device).manual_seed(seed)

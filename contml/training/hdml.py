@@ -5,10 +5,10 @@
     J_metric = e^{-beta / J_gen} J_m + (1 - e^{-beta / J_gen}) J_syn
 
 Zheng, Chen, Lu, Zhou: "Hardness-Aware Deep Metric Learning", CVPR 2019. z, z+, z-: embeddings of anchor, positive and
-negative, d+ = d(z, z+) in Euclidean distance. A generator maps z and z^ back to features y', y~, the model's head maps
-y~ to embeddings again, and J_syn is the metric loss J_m on these. J_avg and J_gen in the exponents are means over the
-last epoch. Both terms of J_gen are sums. The authors' code has half the first and 5,000 times a mean of the second:
-`reconstruction_weight: 0.5, softmax_weight: 5000, softmax_reduction: mean`.
+negative, d+ = d(z, z+) in Euclidean distance. A generator maps z and z^ back to features y', y~. The model's head maps
+y~ to embeddings again, and J_syn is the metric loss J_m on these embeddings. J_avg and J_gen in the exponents are means
+over the last epoch. Both terms of J_gen are sums. The authors' code has half the first and 5,000 times a mean of the
+second: `reconstruction_weight: 0.5, softmax_weight: 5000, softmax_reduction: mean`.
 
 One backward pass trains each network by its own term: backbone and head by J_metric, the generator by J_gen, the
 softmax layer by its cross entropy on real features. `detach()` keeps a term from the networks that it does not train.
@@ -27,12 +27,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from contml._support.errors import InputError
-from contml._support.validation import (
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    check_ranges,
-)
+from contml._support.validation import NonNegativeFloat, PositiveFloat, PositiveInt, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import full_precision, normalize
 from contml.labels.base import LabelSpace
@@ -48,18 +43,18 @@ from contml.training.step import TrainingStep
 class HDML(TrainingStep):
     """Hardness-aware deep metric learning: trains on generated negatives, which get harder as the metric improves.
 
-    The loss is `triplet_margin` or `n_pairs`; the authors' code has the triplet loss with margin 1, distance
-    squared_euclidean, reduction sum. It is computed over triplets of the batch, one per two items of a class; or over
-    the triplets that the sampler "triplets" drew, if the loss has triplets="batch"; or over the N-pairs of the batch.
-    Generator and softmax layer share the optimizer and the schedule, with their own learning rates and without weight
-    decay. The defaults of these, of beta and of softmax_weight are those of the authors' code, for Adam: the paper does
-    not print them. No synthetic tuples are used in the first epoch.
+    The loss is `triplet_margin` or `n_pairs`. The authors' code has the triplet loss with margin 1, distance
+    squared_euclidean, reduction sum. The step computes the loss over triplets of the batch, one per two items of a
+    class. If the loss has triplets="batch", it takes the triplets that the sampler "triplets" drew. For `n_pairs`, it
+    takes the N-pairs of the batch. Generator and softmax layer share the optimizer and the schedule, with their own
+    learning rates and without weight decay. The default learning rates, beta and softmax_weight are from the authors'
+    code, for Adam: the paper does not print them. No synthetic tuples are used in the first epoch.
 
-    Each part can be switched off, so that two trainings differ in one thing: `beta: 0` is the loss on HDML's own tuples
-    and nothing else, `alpha: 0` generates tuples whose negatives are not moved.
+    Each part can be switched off, so that two trainings differ in one thing: `beta: 0` uses only the loss on HDML's own
+    tuples, `alpha: 0` generates tuples whose negatives are not moved.
 
     Args:
-        alpha: a negative is moved by 1 - e^(-alpha / J) of the way to the reference distance, where J is the mean
+        alpha: a negative is moved by the share 1 - e^(-alpha / J) towards the reference distance, where J is the mean
             metric loss of the last epoch; default 7 for triplet_margin, 90 for n_pairs. 0: it is not moved.
         beta: synthetic tuples have weight 1 - e^(-beta / J_gen) in the loss, where J_gen is the mean loss of the
             generator in the last epoch. 0: they have no weight, and the generator is not trained.
@@ -70,9 +65,10 @@ class HDML(TrainingStep):
         chunk_size: number of images that go through the network at a time; default: the whole batch. The features of
             generated images are not divided.
         reconstruction_weight: weight of the squared error of reconstructed features in the loss of the generator.
-        softmax_reduction: that cross entropy is the "sum" over generated features, or their "mean" (n_pairs: the mean
+        softmax_reduction: the cross entropy of generated features is their "sum" or their "mean" (n_pairs: the mean
             of the anchors plus the mean of the other items).
-        reference: the distance from the anchor that negatives are moved to: that of the "positive", or a number.
+        reference: the distance from the anchor that negatives are moved to: "positive" for the distance of the
+            positive, or a number.
         initial_loss: J in the first epoch; default infinite, so that nothing is moved.
         initial_generator_loss: J_gen in the first epoch; default infinite, so that synthetic tuples have no weight.
     """
@@ -136,7 +132,7 @@ class HDML(TrainingStep):
 
     @property
     def requires(self) -> Requirement:
-        """Classes, for the softmax layer."""
+        """The kind of labels that the softmax layer needs: classes."""
         return "classes"
 
     def check(self, model: nn.Module, labels: LabelSpace) -> None:
@@ -152,7 +148,10 @@ class HDML(TrainingStep):
             raise InputError("model", got, allowed, "use contml.models.EmbeddingModel, or add them")
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Generator and softmax layer, each with its own learning rate."""
+        """Return the groups of the loss, the generator and the softmax layer.
+
+        The last two have their own learning rates.
+        """
         networks = {"generator": self.generator, "softmax": self.softmax}
         own_groups = [
             {"params": list(network.parameters()), "name": name, "lr": self.rates[name], "weight_decay": 0.0}
@@ -161,14 +160,14 @@ class HDML(TrainingStep):
         return super().parameter_groups() + own_groups
 
     def logs(self) -> dict[str, float]:
-        """The terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss.
+        """Return the terms of the last step: J_m, J_syn, J_gen, and the weight of synthetic tuples in the loss.
 
-        Without synthetic tuples (`beta: 0`): only J_m.
+        Without synthetic tuples (`beta: 0`), return only J_m.
         """
         return {name: value.item() for name, value in self._last.items()}
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
-        """The value of J_metric, with the gradients of J_metric, J_gen and the softmax layer's cross entropy."""
+        """Return the value of J_metric, with the gradients of J_metric, J_gen and the softmax layer's cross entropy."""
         embeddings, features = self.embed(model, images, with_features=True)
         bare_model = model.module if isinstance(model, DistributedDataParallel) else model
         # Every process computes the loss of all rows, so that generator and softmax layer have the same gradients.
@@ -202,7 +201,10 @@ class HDML(TrainingStep):
         return metric_loss + (auxiliary_loss - auxiliary_loss.detach())
 
     def tuples(self, classes: Tensor, anchors: Tensor | None = None) -> Tuples:
-        """The tuples of a batch of classes `[B]`, for both real and synthetic terms; of the given anchors alone."""
+        """Return the tuples of a batch of classes `[B]`, for both real and synthetic terms.
+
+        If `anchors` are given, return only their tuples.
+        """
         if isinstance(self.loss, NPairsLoss):
             batch_tuples = n_pairs(classes)
         else:
@@ -212,7 +214,7 @@ class HDML(TrainingStep):
         return Tuples(*(tensor[torch.isin(batch_tuples.anchors, anchors)] for tensor in batch_tuples))
 
     def _synthetic(self, rows: Tensor, real: int, target: Tensor, model: Any) -> Tensor:
-        """J_syn: the metric loss of generated features; it does not train the generator."""
+        """Compute J_syn, the metric loss of generated features. It does not train the generator."""
         weights = {name: weight.detach() for name, weight in self.generator.named_parameters()}
         generated = functional_call(self.generator, weights, (rows,))[real:]
         embeddings = model.embed(generated)
@@ -222,7 +224,7 @@ class HDML(TrainingStep):
     def _generator_losses(
         self, rows: Tensor, y: Tensor, real: Tensor, synthetic: Tensor, anchors: int
     ) -> tuple[Tensor, Tensor]:
-        """J_gen, which only trains the generator, and the loss of the softmax layer, which only trains that layer."""
+        """Compute J_gen, which only trains the generator, and the loss that only trains the softmax layer."""
         generated = self.generator(rows.detach())
         weight, bias = self.softmax.weight, self.softmax.bias
         logits = F.linear(generated[len(y) :], weight.detach(), bias.detach())
@@ -231,7 +233,7 @@ class HDML(TrainingStep):
         return loss, F.cross_entropy(self.softmax(y), real)
 
     def _reduced(self, logits: Tensor, classes: Tensor, anchors: int) -> Tensor:
-        """The cross entropy of generated features, of which the first are anchors."""
+        """Compute the cross entropy of generated features. The first features are of anchors."""
         if self.softmax_reduction == "sum":
             return F.cross_entropy(logits, classes, reduction="sum")
         slices = (slice(anchors), slice(anchors, None)) if isinstance(self.loss, NPairsLoss) else (slice(None),)
@@ -241,7 +243,7 @@ class HDML(TrainingStep):
 
     @torch.no_grad()
     def _update(self, real: Tensor, synthetic: Tensor, generator: Tensor, share: Tensor) -> None:
-        """Add this step to the sums; after an epoch they become the new means."""
+        """Add this step to the sums. After an epoch, the sums become the new means."""
         self._last = {
             "metric_loss": real.detach(),
             "synthetic_loss": synthetic.detach(),
@@ -277,10 +279,11 @@ def pull(
     average: Tensor,
     reference: Literal["positive"] | float = "positive",
 ) -> Tensor:
-    """z^ `[..., d]`: negatives moved towards their anchors: the lower the average loss, the nearer they get.
+    """Move negatives towards their anchors, and return z^ `[..., d]`: the lower the average loss, the nearer they get.
 
-    anchor, positive, negative `[..., d]`; average: the mean metric loss, a scalar from 0 (z^ is at the reference
-    distance) to infinity (z^ is the negative); reference: a distance, or that of the positive.
+    anchor, positive and negative are `[..., d]`. average is the mean metric loss, a scalar from 0 (z^ is at the
+    reference distance) to infinity (z^ is the negative). reference is a distance, or "positive" for the distance of the
+    positive.
     """
     if alpha == 0:
         return negative
@@ -298,12 +301,12 @@ def _distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def triplets(classes: Tensor) -> Tuples:
-    """The triplets of a batch of classes `[B]`, K = 2: the positive and one negative. Few items are used twice.
+    """Return the triplets of a batch of classes `[B]`, K = 2: the positive and one negative. Few items are used twice.
 
     The items of each class form pairs of anchor and positive, in the order of the batch. The negative of a pair is an
-    unpaired item of another class, in turn; if there is none, the positive of the next pair. The paper's batch of 120
-    (40 anchors, 40 positives, 40 negatives of other classes) gives the paper's 40 triplets, and so does a batch of 40
-    classes of 3 items. A pair without an item of another class is omitted.
+    unpaired item of another class, in turn. If there is no such item, it is the positive of the next pair. The paper's
+    batch of 120 (40 anchors, 40 positives, 40 negatives of other classes) gives the paper's 40 triplets. A batch of 40
+    classes of 3 items gives 40 triplets too. A pair without an item of another class is omitted.
     """
     anchors, positives = _pairs(classes)
     pairs, items = len(anchors), len(classes)
@@ -321,7 +324,10 @@ def triplets(classes: Tensor) -> Tuples:
 
 
 def drawn_triplets(classes: Tensor) -> Tuples:
-    """The triplets that the sampler drew into a batch of classes `[B]`; without those that broken images left."""
+    """Return the triplets that the sampler drew into a batch of classes `[B]`.
+
+    Triplets that lost an item because of a broken image are omitted.
+    """
     a, p, n = batch_triplets(len(classes), classes.device)
     valid = (classes[a] == classes[p]) & (classes[a] != classes[n])
     return _triplets(a[valid], p[valid], n[valid])
@@ -333,7 +339,7 @@ def _triplets(anchors: Tensor, positives: Tensor, negatives: Tensor) -> Tuples:
 
 
 def n_pairs(classes: Tensor) -> Tuples:
-    """The N-pairs of a batch of classes `[B]`, K = T: the positives of all pairs.
+    """Return the N-pairs of a batch of classes `[B]`, K = T: the positives of all pairs.
 
     The first two items of each class are a pair; classes with one item are omitted.
     """
@@ -344,7 +350,10 @@ def n_pairs(classes: Tensor) -> Tuples:
 
 
 def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -> Tensor:
-    """A pair loss of anchors `[T, d]`, each compared with its own K items `[T, K, d]`; target `[T, K]`: 0 or 1."""
+    """Compute a pair loss of anchors `[T, d]`, each compared with its own K items `[T, K, d]`.
+
+    target `[T, K]` is 0 or 1.
+    """
     if len(anchors) == 0:
         return 0 * (full_precision(anchors).sum() + full_precision(items).sum())
     x, y = full_precision(anchors), full_precision(items)
@@ -366,7 +375,10 @@ def tuple_loss(loss: PairLoss, anchors: Tensor, items: Tensor, target: Tensor) -
 
 
 def _pairs(classes: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions `[P]`, `[P]` of pairs of items of one class, in the order of the first; no item is in two pairs."""
+    """Return positions `[P]`, `[P]` of pairs of items of one class, in the order of the first item.
+
+    No item is in two pairs.
+    """
     sorted_classes, order = classes.sort(stable=True)
     class_start = torch.searchsorted(sorted_classes, sorted_classes)
     rank = torch.arange(len(sorted_classes), device=classes.device) - class_start  # within its class

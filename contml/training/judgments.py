@@ -1,16 +1,16 @@
-"""Training on judgments between items: which of two items is nearer, and how relevant items are to a query.
+"""Training on judgments between items: the nearer of two items, and the relevance of items to a query.
 
     triplets    - 1/T sum_t sum_a q_ta log p_ta,   p_ta = e^{s_ta / tau} / sum_b e^{s_tb / tau}
-                s_ta  cosine similarity of the pair of items that answer a says to be more alike: (anchor, x) or
-                      (anchor, y); of an odd-one-out triplet, the two other items
+                s_ta  cosine similarity of the pair of items that answer a makes more alike: (anchor, x) or
+                      (anchor, y); for an odd-one-out triplet, the two other items
                 q_ta  share of the judges who gave answer a
     rankings    1/Q sum_q loss(query q and its judged items, with q as the only anchor)
 
-Of three pairs, p is the probability of the odd one out in SPoSE: Zheng, Pereira, Baker, Hebart, "Revealing
-interpretable object representations from human behavior", ICLR 2019 (with dot products), and, with a temperature, in
-Muttenthaler et al., "Improving neural network representations using human similarity judgments", NeurIPS 2023. Of two
-pairs, it is a logistic model of the difference of both similarities. DreamSim (Fu et al., NeurIPS 2023) trains on
-NIGHTS by a hinge on the same difference, which takes one answer for each triplet; shares of several judges need p.
+For three pairs, p is the probability of the odd one out in SPoSE: Zheng, Pereira, Baker, Hebart, "Revealing
+interpretable object representations from human behavior", ICLR 2019 (with dot products). Muttenthaler et al.,
+"Improving neural network representations using human similarity judgments", NeurIPS 2023, add a temperature. For two
+pairs, p is a logistic model of the difference of both similarities. DreamSim (Fu et al., NeurIPS 2023) trains on
+NIGHTS by a hinge on the same difference, which takes one answer for each triplet. Shares of several judges need p.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from contml.training.step import TrainingStep
 
 
 def answer_logits(embeddings: Tensor, positions: Tensor, answers: int, temperature: float) -> Tensor:
-    """The similarity that each answer to a triplet is decided by, divided by the temperature `[T, answers]`.
+    """Return the similarity that decides each answer to a triplet, divided by the temperature, `[T, answers]`.
 
     Args:
         embeddings: `[B, d]`; only their directions count.
-        positions: of the three items of each triplet `[T, 3]`.
+        positions: positions of the three items of each triplet `[T, 3]`.
         answers: 2, for an anchor, x and y; or 3, for the odd one out.
         temperature: divides the cosine similarities.
     """
@@ -57,15 +57,15 @@ class _JudgedStep(TrainingStep):
     _logs: dict[str, float]
 
     def evaluator(self, model: Any) -> Evaluator:  # noqa: ARG002
-        """What compares embedding distances with judgments."""
+        """Return the evaluator that compares embedding distances with judgments."""
         return JudgmentEvaluator()
 
     def logs(self) -> dict[str, float]:
-        """The number of judgments in the last batch."""
+        """Return the number of judgments in the last batch."""
         return self._logs
 
     def _embeddings(self, model: nn.Module, images: Tensor, labels: LabelSpace) -> Tensor:
-        """The embeddings of the whole batch, of all processes, after the checks of embeddings and labels."""
+        """Return the embeddings of the whole batch, of all processes, after the checks of embeddings and labels."""
         embeddings = gather_rows(self.embed(model, images))
         check_embeddings(embeddings)
         check_requirement(type(self).__name__, self.requires, labels.kind)
@@ -75,7 +75,7 @@ class _JudgedStep(TrainingStep):
 class TripletStep(_JudgedStep):
     """Trains on judgments of three items: cross entropy of the answers of the judges, by a softmax of similarities.
 
-    The loss is the mean over the triplets of the batch: all triplets of the data whose three items are in it.
+    The loss is the mean over the triplets of the batch: all triplets of the data whose three items are in the batch.
 
     Args:
         temperature: divides the cosine similarities: a small one trusts small differences.
@@ -90,11 +90,11 @@ class TripletStep(_JudgedStep):
 
     @property
     def requires(self) -> Requirement:
-        """Triplets."""
+        """The kind of labels that the step needs: triplets."""
         return "triplets"
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """The loss of a batch; 0 if it has no whole triplet, as where broken images are left out."""
+        """Compute the loss of a batch. Return 0 if no triplet is whole, because broken images are left out."""
         embeddings = self._embeddings(model, images, labels)
         assert isinstance(labels, TripletLabels)  # by their kind
         triplets = labels.within()
@@ -110,14 +110,14 @@ class TripletStep(_JudgedStep):
 class RankingStep(_JudgedStep):
     """Trains on judged lists: a loss of `contml.losses` for each query and its items, the mean over the queries.
 
-    The query is the only anchor of its list; the label distance of an item is `(highest - grade) / highest`, or the
+    The query is the only anchor of its list. The label distance of an item is `(highest - grade) / highest`, or the
     distance that was judged. With smooth_rank (metric "ndcg", kernel "linear", label_scale 1), the loss of a list of
     grades is one minus a smooth nDCG whose gain is the grade.
 
     Args:
         chunk_size: as in `EmbeddingStep`.
-        loss: for graded labels. A loss that needs label distances above 0, such as log_ratio, is refused for grades: it
-            would leave out the items of the highest grade.
+        loss: a loss for graded labels. A loss that needs label distances above 0, such as log_ratio, is refused for
+            grades: it would leave out the items of the highest grade.
     """
 
     @check_ranges
@@ -128,7 +128,7 @@ class RankingStep(_JudgedStep):
 
     @property
     def requires(self) -> Requirement:
-        """Judged lists."""
+        """The kind of labels that the step needs: judged lists."""
         return "rankings"
 
     def check(self, model: nn.Module, labels: LabelSpace) -> None:  # noqa: ARG002
@@ -142,7 +142,7 @@ class RankingStep(_JudgedStep):
             raise InputError(name, "grades", "would leave out the items of the highest grade", hint)
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """The loss of a batch; 0 if it has no list with two items, as where broken images are left out."""
+        """Compute the loss of a batch. Return 0 if no list has two items, because broken images are left out."""
         embeddings = self._embeddings(model, images, labels)
         assert isinstance(labels, RankingLabels)  # by their kind
         lists = labels.within()

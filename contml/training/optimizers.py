@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
 import torch
-from torch import nn, optim
+from torch import optim
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR, StepLR
 
 from contml._support.errors import InputError
 from contml._support.validation import NonNegativeFloat, PositiveFloat, PositiveInt, Range, check_ranges
 
-#: Parameter groups as in torch: `params`, `name` ("backbone", "head", "loss", others of a step), options of the group.
+#: Parameter groups as in torch. Keys: `params`, `name` ("backbone", "head", "loss", or another one of a step), options.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
-LayerDecay: TypeAlias = Annotated[float, Range(above=0, most=1)]
 
 
 def _eager(kind: type[optim.Optimizer]) -> Callable[..., optim.Optimizer]:
-    """The optimizer without torch's preparations for compiled code, for which it imports the compiler.
+    """Return the optimizer without torch's preparations for compiled code, for which torch imports the compiler.
 
-    That takes two seconds of processor time. We compile no code that calls an optimizer.
+    The import takes two seconds of processor time. contml compiles no code that calls an optimizer.
     """
     methods = ("add_param_group", "state_dict", "load_state_dict", "zero_grad", "step")
     plain: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in methods}
@@ -42,12 +41,10 @@ def sgd(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
-    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
-    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
-    """Stochastic gradient descent with momentum. The defaults are as in the log-ratio paper.
+    """Make an optimizer of stochastic gradient descent with momentum. The defaults are as in the log-ratio paper.
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
@@ -56,12 +53,8 @@ def sgd(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
-        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
-            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
-            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
-        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return _SGD(groups, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -73,12 +66,10 @@ def adam(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
-    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
-    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
-    """Adam.
+    """Make an Adam optimizer.
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
@@ -87,12 +78,8 @@ def adam(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
-        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
-            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
-            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
-        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return _ADAM(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
@@ -104,12 +91,10 @@ def adamw(
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
     loss_weight_decay: NonNegativeFloat = 0.0,
-    layer_decay: LayerDecay | None = None,
     *,
     groups: ParameterGroups,
-    stages: Mapping[nn.Parameter, int] | None = None,
 ) -> optim.Optimizer:
-    """Adam with decoupled weight decay.
+    """Make an Adam optimizer with decoupled weight decay.
 
     Args:
         lr: learning rate of the backbone, and of every group without its own.
@@ -118,27 +103,18 @@ def adamw(
         head_lr: learning rate of the embedding head; default `lr`.
         loss_lr: learning rate of the parameters of the loss (proxies, boundaries); default `lr`.
         loss_weight_decay: `weight_decay` of the parameters of the loss; above 0 it shrinks them towards 0.
-        layer_decay: the last stage of the backbone has the learning rate `lr`, each stage before it the rate of the
-            next one times this; null: all have `lr`. Usual for transformers: 0.65 to 0.9 (Clark et al.: "ELECTRA",
-            ICLR 2020; Bao et al.: "BEiT", ICLR 2022).
-        stages: the stage of each parameter of the backbone (`contml.training.stages_of`).
     """
-    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay, layer_decay, stages)
+    groups = _with_own_options(groups, lr, head_lr, loss_lr, loss_weight_decay)
     return _ADAMW(groups, lr=lr, weight_decay=weight_decay, eps=epsilon)
 
 
 def _with_own_options(
-    groups: ParameterGroups,
-    lr: float,
-    head_lr: float | None,
-    loss_lr: float | None,
-    loss_weight_decay: float,
-    layer_decay: float | None,
-    stages: Mapping[nn.Parameter, int] | None,
+    groups: ParameterGroups, lr: float, head_lr: float | None, loss_lr: float | None, loss_weight_decay: float
 ) -> ParameterGroups:
-    """The groups with their learning rates and the weight decay of the loss; groups without parameters are dropped."""
-    if layer_decay is not None:
-        groups = [part for group in groups for part in _by_stage(group, lr, layer_decay, stages or {})]
+    """Return the groups with their learning rates and the weight decay of the loss.
+
+    Groups without parameters are dropped.
+    """
     lr_by_group = {name: rate for name, rate in (("head", head_lr), ("loss", loss_lr)) if rate is not None}
     options_by_group = {"loss": {"weight_decay": loss_weight_decay}}
     return [
@@ -148,33 +124,14 @@ def _with_own_options(
     ]
 
 
-def _by_stage(
-    group: dict[str, Any], lr: float, layer_decay: float, stages: Mapping[nn.Parameter, int]
-) -> ParameterGroups:
-    """The backbone as a group per stage, the last stage first: it has the learning rate that is logged."""
-    if group["name"] != "backbone":
-        return [group]
-    last = max(stages.values(), default=0)  # parameters beside the backbone belong to it
-    by_stage: dict[int, list[nn.Parameter]] = {}
-    for parameter in group["params"]:
-        by_stage.setdefault(stages.get(parameter, last), []).append(parameter)
-    if len(by_stage) < 2:
-        got = f"{layer_decay:g}, but {'one stage' if by_stage else 'no stage'} of the backbone is trained"
-        raise InputError("layer_decay", got, hint="omit it")
-    return [
-        {**group, "params": by_stage[stage], "lr": lr * layer_decay ** (last - stage)}
-        for stage in sorted(by_stage, reverse=True)
-    ]
-
-
 def constant(*, optimizer: optim.Optimizer) -> LRScheduler:
-    """Constant learning rates."""
+    """Keep the learning rates constant."""
     return LambdaLR(optimizer, lambda _: 1.0)
 
 
 @check_ranges
 def inverse(decay: NonNegativeFloat = 1e-4, *, optimizer: optim.Optimizer) -> LRScheduler:
-    """`lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
+    """Decay the learning rates as `lr / (1 + decay * step)`, the schedule of the log-ratio paper's code.
 
     Args:
         decay: decay per step.
@@ -214,7 +171,7 @@ def milestones(
 def cosine(
     warmup: Annotated[float, Range(0, below=1)] = 0.0, *, optimizer: optim.Optimizer, total_steps: int
 ) -> LRScheduler:
-    """Cosine decay of the learning rates to 0, after a linear warm-up from 0.
+    """Decay the learning rates to 0 along a cosine, after a linear warm-up from 0.
 
     Args:
         warmup: share of the training in which the learning rates rise.

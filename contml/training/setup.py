@@ -1,10 +1,9 @@
-"""What a training begins with: the accelerator, the parameter groups of the model, its compiled backbone."""
+"""The start of a training: the accelerator, checks, and the parameter groups of the model."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,7 +14,6 @@ from contml._support.validation import check_range
 from contml.contracts import Sampler
 from contml.data.split import SPLIT_TITLES, Split, check_split
 from contml.labels.base import LabelSpace
-from contml.models.network import Network, stage_of
 from contml.processes import CONNECTED_WITHIN, close_at_exit, wait_longer
 from contml.training.optimizers import ParameterGroups
 from contml.training.step import TrainingStep
@@ -23,7 +21,7 @@ from contml.training.step import TrainingStep
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-#: What `accelerate launch` can ask for beside DDP, by its environment variable.
+#: The options of `accelerate launch` other than DDP, by environment variable.
 _OTHERS = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
@@ -31,20 +29,20 @@ _OTHERS = {
     "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism",
 }
 
-#: The number of training images from whose features a head starts.
+#: The number of training images whose features give a head its start.
 _MOST_IMAGES = 4096
 
 
 def accelerator(precision: str, every_parameter: bool = True, device: str = "auto") -> Accelerator:
-    """The accelerator for a precision.
+    """Return the accelerator for a precision.
 
     Args:
         precision: as in `Training`.
-        every_parameter: each step trains all parameters.
+        every_parameter: True if each step trains all parameters.
         device: "cpu", "cuda", or "auto": CUDA if there is such a device.
 
     Raises:
-        InputError: the device does not support it, or `accelerate launch` asks for more.
+        InputError: the device does not support the precision, or `accelerate launch` asks for more.
     """
     from accelerate import (  # here: slow to import
         Accelerator,
@@ -60,8 +58,8 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     if precision == "auto":
         precision = "bfloat16" if use_cuda and torch.cuda.is_bf16_supported() else "float32"
     mixed_precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[precision]
-    # One process may train several times, in other precisions and on other devices. The user's own accelerator is not
-    # changed.
+    # One process may train several times, in different precisions and on different devices. The user's accelerator is
+    # not changed.
     state = AcceleratorState._shared_state
     other_device = "device" in state and state["device"].type != ("cuda" if use_cuda else "cpu")
     if other_device or state.get("_mixed_precision", mixed_precision) != mixed_precision:
@@ -98,7 +96,7 @@ def _check_launch(mixed_precision: str) -> None:
         mixed_precision: "no", "bf16" or "fp16".
 
     Raises:
-        InputError: it does.
+        InputError: `accelerate launch` asks for something else.
     """
     subject, asked = "accelerate launch", {key for key, value in os.environ.items() if value.lower() == "true"}
     for key, name in _OTHERS.items():
@@ -109,17 +107,17 @@ def _check_launch(mixed_precision: str) -> None:
         hint = "a batch that does not fit in memory is trained with step.chunk_size"
         raise InputError(subject, f"gradient_accumulation_steps {steps}", "must be 1", hint)
     if (backend := os.environ.get("ACCELERATE_DYNAMO_BACKEND", "no")).lower() not in ("", "no"):
-        raise InputError(subject, f"dynamo_backend {backend}", "must be no", "set training.compile=true")
+        raise InputError(subject, f"dynamo_backend {backend}", "must be no", "omit it")
     if (precision := os.environ.get("ACCELERATE_MIXED_PRECISION", "no")) not in ("no", mixed_precision):
         got = f"mixed_precision {precision}, but the training has {mixed_precision}"
         raise InputError(subject, got, hint="omit it: training.precision is the precision of a training")
 
 
 def check_items(split: Split, labels: LabelSpace | None, sampler: Sampler) -> None:
-    """Check that labels and sampler are of the items of a split; a sampler of your own may not know its number.
+    """Check that labels and sampler have the items of a split. A sampler of your own may not know its number of items.
 
     Raises:
-        InputError: they are not.
+        InputError: their numbers of items differ.
     """
     check_split(split)
     counts = {"labels": len(split if labels is None else labels), "sampler": getattr(sampler, "items", len(split))}
@@ -129,11 +127,11 @@ def check_items(split: Split, labels: LabelSpace | None, sampler: Sampler) -> No
 
 
 def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
-    """Refuse mirrored images whose label distances to other images of a comparison would be others.
+    """Refuse mirrored images if mirroring would change their label distances to other images of a comparison.
 
     Args:
         flip: `Images.flip`.
-        labels: of the images.
+        labels: the labels of the images.
         step: the training step.
 
     Raises:
@@ -147,7 +145,10 @@ def check_flip(flip: str, labels: LabelSpace, step: nn.Module) -> None:
 
 
 def model_groups(model: nn.Module) -> ParameterGroups:
-    """Return the trainable parameters of a model: "backbone", and "head", listed by its `head_parameters()`."""
+    """Return the trainable parameters of a model in two groups: "backbone" and "head".
+
+    The method `head_parameters()` of the model lists the head.
+    """
     list_head: Any = getattr(model, "head_parameters", list)
     head = [p for p in list_head() if p.requires_grad]
     head_ids = {id(p) for p in head}
@@ -159,7 +160,7 @@ def parameter_groups(model: nn.Module, step: TrainingStep, *, head_alone: bool) 
     """Return the parameter groups of the model and of the step.
 
     Raises:
-        InputError: `head_alone`, and there is only a backbone.
+        InputError: `head_alone` is True, and there is only a backbone.
     """
     groups = [*model_groups(model), *step.parameter_groups()]
     for group in groups:
@@ -170,40 +171,8 @@ def parameter_groups(model: nn.Module, step: TrainingStep, *, head_alone: bool) 
     return groups
 
 
-class CompiledBackbone:
-    """The backbone as compiled code, in training steps alone: evaluations run the same code as the model in use."""
-
-    _code: Any = None
-
-    def begin(self, model: nn.Module, device: torch.device) -> str:
-        """Compile the backbone; returns why that is not possible, else ""."""
-        if self._code is not None:
-            return ""
-        if not isinstance(model, Network):
-            return "the model is not an EmbeddingModel"
-        try:
-            torch.compile(lambda x: x + 1)(torch.zeros(2, device=device))
-        except Exception as error:  # of many types: no compiler, no Triton, a version of Python
-            return one_line(error)
-        # Each size of a batch by itself: a resumed training would otherwise compile other code than a whole one.
-        self._code = torch.compile(model.backbone._call_impl, dynamic=False)
-        return ""
-
-    @contextmanager
-    def running(self, model: nn.Module) -> Iterator[None]:
-        """Calls of the model in this block run the compiled code, if there is some."""
-        if self._code is None or not isinstance(model, Network):
-            yield
-            return
-        model.backbone._compiled_call_impl = self._code
-        try:
-            yield
-        finally:
-            model.backbone._compiled_call_impl = None
-
-
 def what_is_trained(splits: Mapping[str, Split], model: nn.Module) -> Iterator[str]:
-    """Return sentences on the items that were left out, and on the share of the weights that is trained."""
+    """Yield sentences on the items that were left out, and on the share of the weights that is trained."""
     for name, split in splits.items():
         if split.excluded:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
@@ -215,17 +184,5 @@ def what_is_trained(splits: Mapping[str, Split], model: nn.Module) -> Iterator[s
 
 
 def sample_rows(items: int) -> Tensor:
-    """Return the rows of training images from whose features a head starts: all, or a sample of them, in order."""
-    drawn = torch.randperm(items, generator=torch.Generator().manual_seed(0))[:_MOST_IMAGES]
-    return drawn.sort().values
-
-
-def stages_of(model: nn.Module) -> dict[nn.Parameter, int]:
-    """The stage of each parameter of the backbone of a model: 0 is the one next to the images.
-
-    The backbone of a network of your own is all of it.
-    """
-    embedding = next((module for module in model.modules() if isinstance(module, Network)), None)
-    backbone = model if embedding is None else embedding.backbone
-    stages = stage_of(backbone)
-    return {parameter: stages[name] for name, parameter in backbone.named_parameters()}
+    """Return the rows of the training images that give a head its start: all rows, or a sample of them, in order."""
+    return torch.randperm(items, generator=torch.Generator().manual_seed(0))[:_MOST_IMAGES].sort().values

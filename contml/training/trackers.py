@@ -23,13 +23,15 @@ _PROJECT = "contml"
 
 
 class RunLog:
-    """Writes what a training logs to the metrics of the run folder, and to a tracker; until `open`, nowhere.
+    """The log of a training: writes rows to the metrics of the run folder, and to a tracker.
+
+    It writes nothing before `open`.
 
     Args:
-        tracker: which tracker; None: none.
+        tracker: the name of the tracker; None for no tracker.
 
     Raises:
-        InputError: its package is not installed.
+        InputError: the package of the tracker is not installed.
     """
 
     def __init__(self, tracker: TrackerName | None) -> None:
@@ -39,28 +41,31 @@ class RunLog:
         self._tracker: GeneralTracker | None = None
 
     def open(self, run: Run | None, config: Mapping[str, Any], *, step: int | None) -> None:
-        """Begin, or go on with the log that is in the run folder.
+        """Begin the log, or continue the log in the run folder.
 
         Args:
             run: the run folder; None: nothing is written.
             config: the config of the run: its hyperparameters.
-            step: the number of steps done by a run that goes on; None: a new one.
+            step: the number of finished steps of a run that continues; None for a new run.
 
         Raises:
-            InputError: the tracker cannot start, as without a login.
+            InputError: the tracker cannot start, for example without a login.
         """
         self._run = run
         if self._name is not None and run is not None and self._tracker is None:
             self._tracker = _started(self._name, run, config, step)
 
     def add(self, event: str, epoch: float, step: int, **values: Any) -> None:
-        """Add a row: "train", "evaluation" of a split, or "stop". The tracker has numbers alone, as `train/loss`."""
+        """Add a row: "train", "evaluation" of a split, or "stop".
+
+        The tracker gets only numbers, such as `train/loss`.
+        """
         if self._run is not None:
             self._run.log({"event": event, "epoch": epoch, "step": step, **values})
             self._track(values.get("split", event), step, {"epoch": epoch, **values})
 
     def add_result(self, split: str, evaluation: Evaluation, step: int) -> None:
-        """Give the tracker the metrics of the selected weights, as `result_test/recall@1`."""
+        """Send the metrics of the selected weights to the tracker, such as `result_test/recall@1`."""
         self._track(f"result_{split}", step, evaluation.numbers())
 
     def close(self) -> None:
@@ -79,19 +84,19 @@ def check_installed(name: TrackerName | None) -> None:
     """Refuse a tracker whose package is missing.
 
     Raises:
-        InputError: it is not installed.
+        InputError: the package is not installed.
     """
     if name is not None and find_spec(name) is None:
         raise InputError("tracker", f"{name} is not installed", hint=f"pip install {name}")
 
 
 def _started(name: TrackerName, run: Run, config: Mapping[str, Any], step: int | None) -> GeneralTracker:
-    """The tracker of a run, whose log is in the run folder."""
+    """Return the tracker of a run, whose log is in the run folder."""
     from accelerate.tracking import TensorBoardTracker, WandBTracker
 
     tracker: GeneralTracker
     if name == "tensorboard":
-        # Values after the last checkpoint are hidden: a run that goes on writes them again.
+        # Values after the last checkpoint are hidden: a run that continues writes them again.
         tracker = TensorBoardTracker(name, run.folder, purge_step=None if step is None else step + 1)
     else:
         log_folders = sorted((run.folder / "wandb").glob("*run-*-*"))  # named `run-date_time-id`

@@ -24,24 +24,15 @@ from contml.evaluation.evaluated import NO_GRADIENT
 from contml.evaluation.evaluators import Found
 from contml.evaluation.results import Evaluation, QueryMetric
 from contml.labels.base import LabelSpace
-from contml.models.adapter import plain_weights
-from contml.models.network import Network, add_adapters, merge_adapters
+from contml.models.network import Network
 from contml.processes import Together, any_process, connected, from_first, gather_rows, share, world
 from contml.runs import Run
 from contml.training.checkpoint import load_state, load_weights, save_state
 from contml.training.gradients import are_finite, changes, clip, seeded
 from contml.training.optimizers import ParameterGroups, inverse, sgd
 from contml.training.options import Training
-from contml.training.selection import BestWeights, Candidate, moving_average
-from contml.training.setup import (
-    CompiledBackbone,
-    accelerator,
-    check_flip,
-    check_items,
-    parameter_groups,
-    sample_rows,
-    what_is_trained,
-)
+from contml.training.selection import BestWeights, Candidate
+from contml.training.setup import accelerator, check_flip, check_items, parameter_groups, sample_rows, what_is_trained
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
@@ -67,7 +58,7 @@ class Trainer:
         options: epochs, precision, clipping, checkpoints.
         optimizer: returns an optimizer for parameter groups; default SGD as in the log-ratio paper.
         schedule: returns a schedule from (optimizer, steps per epoch, total steps); default `lr / (1 + 1e-4 step)`.
-        val: the validation split: it is evaluated during training, and its best weights are kept (`options.select`).
+        val: the validation split. It is evaluated during training, and its best weights are kept (`options.select`).
         test: the split that is evaluated during training if there is no validation split; it selects nothing.
         run: the run folder for metrics and checkpoints; default None writes nothing.
         labels: the labels for the loss, if they differ from the labels of the split, such as binarized labels.
@@ -99,7 +90,7 @@ class Trainer:
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
         check_items(split, labels, sampler)
-        #: What evaluates the model; another one may be set before `fit`, as for judged pairs.
+        #: The evaluator of the model. Another one may be set before `fit`, as for judged pairs.
         self.evaluator = step.evaluator(model)
         self.options = options or Training()
         self.accelerator = accelerator(self.options.precision, step.every_parameter, device)
@@ -109,17 +100,13 @@ class Trainer:
         self.best = BestWeights(self.options.patience) if val is not None and self.options.select == "val" else None
         #: The split that is evaluated during training, by name: "val" or "test".
         self.watched: dict[str, Split] = {"val": val} if self.best and val else {"test": test} if test else {}
-        add_adapters(model, sampler.seed)
         step.check(model, self.labels)
         check_flip(images.flip, self.labels, step)
         self.training_step = step.to(self.device)
         share([*step.parameters(), *step.buffers()])  # as data parallelism does with the model
         groups = parameter_groups(model, step, head_alone=bool(self.options.head_only_epochs))
-        #: The moving average of the weights.
-        self.average = moving_average(self.options.ema, model, self.device, self.best)
-        step.use_average(self.average)
         bare_optimizer = optimizer(groups)
-        # The devices are given, as accelerate would import torch's distributed tensors to choose them.
+        # `device_placement` is given: accelerate would import torch's distributed tensors to choose devices.
         placed = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
         self.model, self.optimizer = placed
         self._backbone = groups[0]["params"]
@@ -132,35 +119,33 @@ class Trainer:
         self.config = dict(config or {})
         self._together = Together(60 * self.options.checkpoint_minutes, self.device)
         self._all_finite = torch.ones((), dtype=torch.bool, device=self.device)
-        #: Whether a step has changed the network: a gradient was not 0, and its learning rate was not.
+        #: True if a step has changed the network: a gradient was not 0, and its learning rate was not 0.
         self.trained = False
         self._reported_broken = 0
-        self._compiled = CompiledBackbone()
-        self._started = False  # whether the untrained model was evaluated and a first state saved
+        self._started = False  # True if the untrained model was evaluated and a first state saved
         self.log = RunLog(self.options.tracker)
-        #: The time of the training until the last save, over all its sessions; None where one did not record it.
+        #: The time of the training until the last save, over all sessions. None if a session did not record its time.
         self.seconds: float | None = 0.0
 
     @property
     def steps_done(self) -> int:
-        """Steps done since the beginning."""
+        """The number of steps since the beginning."""
         return self.epoch * self.steps + self.step
 
     @property
     def bare_model(self) -> nn.Module:
         """The model without the wrapper of the accelerator."""
         # `unwrap_model` of accelerate would import torch's compiler, which takes over a second.
-        model: nn.Module = self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
-        return model
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
     def whole_model(self) -> nn.Module:
-        """The model, with the buffers of the first process on each. All processes call it."""
+        """Return the model with the buffers of the first process, on every process. All processes call this method."""
         share(self.bare_model.buffers())
         return self.bare_model
 
     @property
     def finished(self) -> bool:
-        """Whether training is finished: all epochs are done, or it stopped early."""
+        """True if training is finished: all epochs are done, or it stopped early."""
         return self.epoch >= self.options.epochs or (self.best is not None and self.best.stopped)
 
     def fit(self) -> None:
@@ -183,8 +168,6 @@ class Trainer:
         ):
             for line in what_is_trained({"train": self.split, **self.watched}, self.bare_model):
                 progress.line(line)
-            if self.options.compile and (reason := self._compiled.begin(self.bare_model, self.device)):
-                progress.line(f"training.compile is left out: {reason}")
             if not self._started:
                 model = self.whole_model()
                 if isinstance(model, Network) and model.starts_from_features:
@@ -193,7 +176,7 @@ class Trainer:
                 self._evaluate(progress)
                 if self.best is not None and isinstance(model, Network) and model.has_new_head:
                     features = Candidate("features", "untrained features", model.without_head())
-                    self._compare("val", [features], progress)
+                    self._compare("val", features, progress)
                 self._started = True
                 self._save_together()
             while not self.finished:
@@ -214,19 +197,19 @@ class Trainer:
         self.images.close()
 
     def take_best(self) -> None:
-        """Replace the model by the one that was selected: the best weights, or the untrained features without a head.
+        """Replace the model by the selected one: the best weights, or the untrained features without a head.
 
-        It is in float32, whatever the precision of the training: as `evaluate_run` and `contml.load` embed.
+        The model is then in float32, whatever the precision of the training: `evaluate_run` and `contml.load` embed in
+        float32.
         """
         self.model = self.accelerator.unwrap_model(self.whole_model(), keep_fp32_wrapper=False)
-        merge_adapters(self.model)
         if self.best is not None and self.best.weights is not None:
             if isinstance(self.model, Network):
                 self.model = self.model.fitted_to(self.best.weights)
             self.model.load_state_dict(self.best.weights)
 
     def train_step(self, batch: Batch) -> Tensor:
-        """One step on a batch: forward, backward, clip, update. Returns the loss, detached.
+        """Do one step on a batch: forward, backward, clip, update. Return the loss, detached.
 
         If fewer than two images of the batch can be read, the loss is 0 and no weight changes.
         """
@@ -260,16 +243,14 @@ class Trainer:
         clip(self.accelerator, self.parameters, self.options.clip_norm, self.options.clip_value)
         self.optimizer.step()
         self.schedule.step()
-        if self.average is not None:
-            self.average.update(self.whole_model(), self.steps_done)
         self._all_finite.logical_and_(loss.detach().isfinite())
         return loss.detach()
 
     def evaluate(self, split: Split, model: nn.Module | None = None) -> tuple[Evaluation, Found, Tensor]:
-        """Embed a split, divided between the processes, and evaluate the ranking; also returns unreadable rows.
+        """Embed a split, divided between the processes, and evaluate the ranking. Also return unreadable rows.
 
-        A captioner describes the images of the split instead. The first process evaluates; the others get the
-        evaluation, and of what was found the main metric of each query.
+        A captioner describes the images of the split instead. The first process evaluates. The other processes get the
+        evaluation and the main metric of each query.
 
         Args:
             split: the images.
@@ -293,13 +274,15 @@ class Trainer:
         among: Tensor | None = None,
         function: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The outputs of the model for a split, computed by all processes and gathered on each, and unreadable rows.
+        """Return the outputs of the model for a split, on every process, and unreadable rows.
+
+        The processes share the work.
 
         Args:
             split: the images.
             model: another model in place of the trained one.
             among: only these rows, ascending.
-            function: a method of the model, in place of what the evaluator calls.
+            function: a method of the model, in place of the evaluator's method.
 
         Returns:
             A row for each of the images `[R, ...]`, 0 for an unreadable one; and the unreadable rows of the split.
@@ -320,10 +303,10 @@ class Trainer:
             self.images.check(split, range(rank, len(split), processes))
 
     def save(self) -> None:
-        """Write the state for `resume`, and the weights as `last`. All processes call it.
+        """Write the state for `resume`, and the weights as `last`. All processes call this method.
 
         Raises:
-            InputError: a weight is not finite, or a loss was not since the last call. Nothing is written.
+            InputError: a weight is not finite, or a loss was not finite since the last call. Nothing is written.
         """
         with connected():
             self._check_finite()
@@ -351,13 +334,10 @@ class Trainer:
             "config": self.config,
             "labels": self.labels.identity,
         }
-        averaged = {} if self.average is None else self.average.state_dict()
-        tensors = {"model": model.state_dict(), "step": self.training_step.state_dict()}
-        tensors |= {"selection": values, "ema": averaged}
+        tensors = {"model": model.state_dict(), "step": self.training_step.state_dict(), "selection": values}
+        # The state is last: training goes on from it, and writes again what came before.
+        self._save_weights("last", model.state_dict())
         save_state(run.checkpoints / "state.safetensors", tensors, optimizer, numbers)
-        self._save_weights("last", plain_weights(model))
-        if self.average is not None:
-            self._save_weights("ema", plain_weights(self.average.module))
         run.save_seconds(self.seconds)
 
     def _save_weights(self, name: str, model: Mapping[str, Tensor]) -> None:
@@ -378,12 +358,10 @@ class Trainer:
         if path.exists():
             tensors, optimizer, numbers = load_state(path)
             if numbers["labels"] != self.labels.identity:
-                allowed, hint = "must be those of the saved state", "give the same labels, or start a new run"
+                allowed, hint = "must be the same as in the saved state", "give the same labels, or start a new run"
                 raise InputError("labels", repr(self.labels), allowed, hint)
             self.bare_model.load_state_dict(tensors["model"])
             self.training_step.load_state_dict(tensors.get("step", {}))
-            if self.average is not None:
-                self.average.load_state_dict(tensors["ema"])
             self.optimizer.load_state_dict(optimizer)
             self.schedule.load_state_dict(numbers["schedule"])
             if self.accelerator.scaler is not None and numbers["scaler"]:
@@ -416,8 +394,7 @@ class Trainer:
             if batch is None:
                 return
             learning_rate = float(self.schedule.get_last_lr()[0])
-            with self._compiled.running(self.bare_model):
-                loss = self.train_step(batch)
+            loss = self.train_step(batch)
             self.step += 1
             if self.steps_done % log_interval == 0 or self.step == self.steps:
                 self._check_finite()
@@ -447,34 +424,32 @@ class Trainer:
     def _outputs_of_some(
         self, function: Callable[[Tensor], Tensor] | None = None, model: nn.Module | None = None
     ) -> Tensor:
-        """Return the outputs for some training images, drawn with a fixed seed `[N, ...]`; arguments as `outputs`."""
+        """Return the outputs for some training images, drawn with a fixed seed `[N, ...]`.
+
+        Arguments are as in `outputs`.
+        """
         rows = sample_rows(len(self.split))
         outputs, missing = self.outputs(self.split, model, rows, function)
         return outputs[~torch.isin(rows, missing)]
 
     def _before_epoch(self) -> None:
         """Let the step prepare the network for the epoch."""
-        models = [self.whole_model(), *(() if self.average is None else (self.average.module,))]
-        self.training_step.before_epoch(self.steps_done, models, self._outputs_of_some)
+        self.training_step.before_epoch(self.steps_done, self.whole_model(), self._outputs_of_some)
 
     def _evaluate(self, progress: TrainingProgress) -> None:
         moment, model = f"after epoch {self.epoch}", self.whole_model()
         for name in self.watched:
-            candidates = [Candidate("evaluation", moment, model)]
-            if name == "val" and self.average is not None and self.average.n_averaged > 0:
-                candidates.append(Candidate("ema", f"{moment}, averaged weights", self.average.module))
-            self._compare(name, candidates, progress)
+            self._compare(name, Candidate("evaluation", moment, model), progress)
 
-    def _compare(self, name: str, candidates: list[Candidate], progress: TrainingProgress) -> None:
-        """Evaluate models on a split, log the results, and keep the best of them if it is the best so far."""
-        found = [self.evaluate(self.watched[name], candidate.model)[:2] for candidate in candidates]
+    def _compare(self, name: str, candidate: Candidate, progress: TrainingProgress) -> None:
+        """Evaluate a model on a split, log the result, and keep the model if it is the best so far."""
+        evaluation, found, _ = self.evaluate(self.watched[name], candidate.model)
         with self._together():
-            for candidate, (evaluation, _) in zip(candidates, found, strict=True):
-                self._log(candidate.event, split=name, metric=evaluation.headline, **evaluation.numbers())
-                progress.line(f"{candidate.text(evaluation)} ({SPLIT_TITLES[name]} split)")
+            self._log(candidate.event, split=name, metric=evaluation.headline, **evaluation.numbers())
+            progress.line(f"{candidate.text(evaluation)} ({SPLIT_TITLES[name]} split)")
             if self.best is None:
                 return
-            if self.best.take(candidates, found, self.epoch):
+            if self.best.take(candidate, evaluation, found, self.epoch):
                 self._save_weights("best", self.best.weights or {})
             if self.best.stopped and self.epoch < self.options.epochs:
                 progress.line(f"stopped early: no better result in {self.best.since} evaluations")

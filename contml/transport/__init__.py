@@ -42,7 +42,7 @@ Example: "two dogs run" and "a dog runs, a dog sleeps" are the bags {two, dogs, 
 {dog, runs, sleeps} of weights 1/2, 1/4, 1/4. W is the least total distance over which the weights of one bag have to be
 moved to become the other. Weights are scaled to whole numbers first, so the solvers round nothing. Between two images
 of 5 captions each, D needs 10 minima of 25 distances W. Most pairs cannot be a minimum: their lower bound is above a
-distance that is already known. So on the CPU only about half of the W are solved, and D is the same to the last bit.
+distance that is already known. On the CPU only about half of the W are solved. D is the same to the last bit.
 
 The solver on the CPU is written in vector_operations.py, eight float64 at a time. Modules with functions compiled by
 numba (bounds, solver_cpu, set_distance_cpu) are imported only when a distance is computed, and Triton only on a GPU.

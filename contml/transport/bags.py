@@ -1,6 +1,9 @@
-"""Step 1. Captions become bags of words, packed into flat arrays: sets of captions, captions of words.
+"""Steps 1 and 2: bags of words, and word costs.
 
-Step 2. Word costs, the distances between word vectors: all of a vocabulary once, or blocks when they are needed.
+Step 1. Captions become bags of words, packed into flat arrays: sets of captions, captions of words.
+
+Step 2. Word costs are the distances between word vectors. All distances of a small vocabulary are computed once. Blocks
+of a large one are computed when they are needed.
 """
 
 from __future__ import annotations
@@ -23,10 +26,13 @@ _LARGEST = 1024
 
 
 class Bags(NamedTuple):
-    """Packed caption sets. Set s has captions sets[s]:sets[s + 1], caption c has entries starts[c]:starts[c + 1]."""
+    """Packed caption sets.
+
+    Set s has captions sets[s]:sets[s + 1]. Caption c has entries starts[c]:starts[c + 1].
+    """
 
     words: Ints  # [E] int64, word numbers, ascending within a caption
-    counts: Ints  # [E] int64, how often the word occurs in the caption, times its weight
+    counts: Ints  # [E] int64, the count of the word in the caption, times its weight
     starts: Ints  # [K+1] int64
     totals: Ints  # [K] int64, the sum of the counts of a caption
     sets: Ints  # [S+1] int64
@@ -44,9 +50,10 @@ class CaptionPairs(NamedTuple):
 
 
 def pack(sets: Iterable[Iterable[Sequence[int]]], weights: Ints | None = None) -> Bags:
-    """Pack caption sets into bags; a caption is a sequence of word numbers >= 0.
+    """Pack caption sets into bags. A caption is a sequence of word numbers >= 0.
 
-    A word counts as often as it occurs, times its whole weight if there are `weights` `[V]`.
+    The count of a word is its number of occurrences in the caption. With `weights` `[V]`, it is multiplied by the
+    weight of the word, a whole number.
     """
     words, counts, starts, edges = (array("q", first) for first in ((), (), (0,), (0,)))
     for captions in sets:
@@ -77,9 +84,10 @@ def check_weights(weights: Mapping[Any, float]) -> None:
 
 
 def whole_weights(weights: Mapping[Any, float], words: Sequence[Any]) -> Ints:
-    """The weights `[V]` of these words as whole numbers, so that mass stays whole; words without a weight weigh 1.
+    """Return the weights `[V]` of these words as whole numbers, so that mass stays whole.
 
-    They are rounded to 1/1024 of the largest weight of all words (1 if that is larger), and are at least this.
+    A word without a weight weighs 1. A whole number counts steps of M / 1024. M is the largest weight of all words, or
+    1 if that is larger. Weights are rounded to steps, and are at least one step.
 
     Raises:
         InputError: a weight is not a finite number above 0.
@@ -91,25 +99,28 @@ def whole_weights(weights: Mapping[Any, float], words: Sequence[Any]) -> Ints:
 
 
 def take(bags: Bags, rows: Ints) -> Bags:
-    """The sets with these row numbers, in this order."""
+    """Return the sets with these row numbers, in this order."""
     captions, sets = set_members(bags.sets, rows)
     return take_captions(bags, captions)._replace(sets=sets)
 
 
 def take_captions(bags: Bags, captions: Ints) -> Bags:
-    """These captions, each as a set of its own."""
+    """Return these captions, each as a set of its own."""
     entries, starts = set_members(bags.starts, captions)
     edges = np.arange(len(captions) + 1)
     return Bags(bags.words[entries], bags.counts[entries], starts, bags.totals[captions], edges)
 
 
 def most_words(*bags: Bags) -> int:
-    """The number of distinct words of the longest caption, at least 1."""
+    """Return the number of distinct words of the longest caption, at least 1."""
     return max([1, *(int(np.diff(bag.starts).max()) for bag in bags if len(bag.totals))])
 
 
 def split_sets(sizes: Ints, most: int) -> list[Ints]:
-    """Split sets of `sizes` captions into groups of consecutive sets: at most `most` captions, or one larger set."""
+    """Split sets of `sizes` captions into groups of consecutive sets.
+
+    A group has at most `most` captions, or is one larger set.
+    """
     groups: list[list[int]] = []
     room = 0
     for row, size in enumerate(sizes.tolist()):
@@ -122,7 +133,7 @@ def split_sets(sizes: Ints, most: int) -> list[Ints]:
 
 
 def set_members(edges: Ints, chosen: Ints) -> tuple[Ints, Ints]:
-    """The members of the chosen sets edges[r]:edges[r + 1], set after set, and the new edges."""
+    """Return the members of the chosen sets edges[r]:edges[r + 1], set after set, and the new edges."""
     lengths = edges[chosen + 1] - edges[chosen]
     new_edges = np.concatenate(([0], np.cumsum(lengths)))
     return np.repeat(edges[chosen] - new_edges[:-1], lengths) + np.arange(new_edges[-1]), new_edges
@@ -148,7 +159,7 @@ class WordCosts:
         self.vectors = np.ascontiguousarray(vectors, dtype=np.float64).reshape(len(vectors), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             self.squares = np.einsum("vd,vd->v", self.vectors, self.vectors)
-        # Below 1e37, since four times that still fits in float32.
+        # Below 1e37, since four times 1e37 still fits in float32.
         invalid_words = np.flatnonzero(~(self.squares < 1e37))
         if len(invalid_words):
             name = self.names[int(invalid_words[0])]
@@ -158,17 +169,20 @@ class WordCosts:
 
     @property
     def whole(self) -> bool:
-        """Whether all distances are kept, or only the vectors."""
+        """True if all distances are kept, False if only the vectors are kept."""
         return self._whole is not None
 
     def on(self, device: torch.device) -> Tensor:
-        """All distances `[V, V]` in float32 on a device, if they are kept, else the vectors `[V, d]` in float64."""
+        """Return all distances `[V, V]` in float32 on a device, if they are kept.
+
+        Otherwise return the vectors `[V, d]` in float64.
+        """
         if device not in self._by_device:
             self._by_device[device] = torch.from_numpy(self.vectors if self._whole is None else self._whole).to(device)
         return self._by_device[device]
 
     def block(self, rows: Ints, cols: Ints) -> Floats:
-        """Distances `[R, C]` in float32 of these words, a contiguous array."""
+        """Return distances `[R, C]` in float32 of these words, a contiguous array."""
         if self._whole is None:
             return self._compute_block(rows, cols)
         from contml.transport.bounds import gather_costs  # here: it imports numba

@@ -31,7 +31,10 @@ def gather_costs(whole: Floats, rows: Ints, cols: Ints, out: Floats) -> None:
 def one_sided_bounds(
     cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints, start: int, stop: int, out: Floats
 ) -> None:
-    """out[a, b]: bound of W of captions start:stop of x to all of y; the words of b go to their nearest in a."""
+    """Write to out[a, b] the bound of W of captions start:stop of x to all of y.
+
+    The words of b go to their nearest words in a.
+    """
     nearest = np.empty(cost.shape[1], np.float32)
     for a in range(start, stop):
         nearest[:] = np.inf
@@ -48,7 +51,7 @@ def one_sided_bounds(
 
 @compiled
 def nearest_words(pairs: CaptionPairs, nearest: Floats) -> None:
-    """nearest[w, a]: the distance of column w to the nearest word of caption a of x; 0 beyond the captions."""
+    """Write to nearest[w, a] the distance of column w to the nearest word of caption a of x; 0 beyond the captions."""
     line = np.empty(nearest.shape[0], np.float32)
     nearest[:] = 0
     for a in range(len(pairs.x.totals)):
@@ -62,7 +65,10 @@ def nearest_words(pairs: CaptionPairs, nearest: Floats) -> None:
 
 @compiled
 def one_sided_set_bounds(pairs: CaptionPairs, nearest: Floats, out: Floats) -> None:
-    """out[i, j]: bound of D of every set of x to every set of y; the words of y go to their nearest in x."""
+    """Write to out[i, j] the bound of D of every set of x to every set of y.
+
+    The words of y go to their nearest words in x.
+    """
     x, y, lanes = pairs.x, pairs.y, nearest.shape[1]
     total, lowest = np.empty(lanes, np.float32), np.empty(lanes, np.float32)
     for j in range(len(y.sets) - 1):
@@ -90,7 +96,10 @@ def one_sided_set_bounds(pairs: CaptionPairs, nearest: Floats, out: Floats) -> N
 
 @compiled
 def costs_of_set(pairs: CaptionPairs, i: int, out: Floats) -> None:
-    """out[w, p]: the distance of column w to word p of set i of x; its captions follow each other."""
+    """Write to out[w, p] the distance of column w to word p of set i of x.
+
+    The words of its captions follow each other.
+    """
     first = pairs.x.starts[pairs.x.sets[i]]
     for w in range(pairs.columns):
         for p in range(first, pairs.x.starts[pairs.x.sets[i + 1]]):
@@ -101,9 +110,9 @@ def costs_of_set(pairs: CaptionPairs, i: int, out: Floats) -> None:
 def two_sided_bounds(
     pairs: CaptionPairs, nearest: Floats, own_costs: Floats, i: int, j: int, bounds: Floats, least: Floats
 ) -> float:
-    """Fill `bounds` with the bounds of the caption pairs of sets i and j; returns the bound of D that follows.
+    """Fill `bounds` with the bounds of the caption pairs of sets i and j, and return the bound of D that follows.
 
-    `own_costs` is that of `costs_of_set`, so that one word of y is compared with all words of set i at once. `least` is
+    `own_costs` comes from `costs_of_set`, so that one word of y is compared with all words of set i at once. `least` is
     scratch memory for as many numbers as set i has words.
     """
     x, y = pairs.x, pairs.y
@@ -129,7 +138,7 @@ def two_sided_bounds(
 
 @compiled
 def sum_of_minima(bounds: Floats, height: int, width: int) -> float:
-    """The sum of the least entry of each row and of each column of the first `height` rows and `width` columns."""
+    """Sum the least entry of each row and of each column of the first `height` rows and `width` columns."""
     total = 0.0
     for r in range(height):
         least = np.inf

@@ -16,14 +16,14 @@ from contml.transport.bags import Bags, WordCosts, pack, split_sets, take, whole
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any
-#: Weights of words, which are their mass in a caption; None: every word weighs 1.
+#: The weights of words. A weight is the mass of a word in a caption. None means that every word weighs 1.
 Weights: TypeAlias = "Mapping[Any, float] | None"
 #: D is computed in tiles of this many captions on each axis: the bounds or distances of a tile take some megabytes.
 _TILE = 1280
 
 
 class Match(NamedTuple):
-    """How much of a caption's mass moves from one word to another, and how far."""
+    """The mass of a caption that moves from one word to another, and the distance between the words."""
 
     source: Hashable
     target: Hashable
@@ -38,21 +38,21 @@ def word_movers_distance(
     device: torch.device | str = "cpu",
     weights: Weights = None,
 ) -> Tensor:
-    """Word Mover's Distances `[N, M]` in float32 of N captions x to M captions y; a caption is a sequence of words.
+    """Compute Word Mover's Distances `[N, M]` in float32 of N captions x to M captions y, on `device`.
 
-    Exact to float32 rounding; symmetric, and exactly 0 for captions of the same words. `vectors[word]` is the vector of
-    a word: a mapping, gensim's KeyedVectors, or an array `[V, d]` with words as row numbers. Computed on `device`.
+    A caption is a sequence of words. Distances are exact to float32 rounding, symmetric, and exactly 0 for captions of
+    the same words. `vectors[word]` is the vector of a word: a mapping, gensim's KeyedVectors, or an array `[V, d]` with
+    words as row numbers.
 
-    A word counts as often as it occurs, times its weight in `weights` (1 if it has none): the mass of a caption is 1,
-    divided in proportion. Weights are rounded to 1/1024 of the largest one.
+    The mass of a caption is 1. It is divided among its words in proportion to their number of occurrences times their
+    weight in `weights` (1 if a word has no weight). Weights are rounded to 1/1024 of the largest one.
 
     Raises:
         InputError: a caption is empty, a word has no finite vector, or a weight is not above 0.
     """
     a, b, costs = _pack_captions([[caption] for caption in x], [[caption] for caption in y], vectors, weights)
     device = torch.device(device)
-    w: Tensor = _solver(device).word_movers_distances(a, a if x is y else b, costs, device)
-    return w.float()
+    return _solver(device).word_movers_distances(a, a if x is y else b, costs, device).float()
 
 
 def caption_distance(
@@ -62,9 +62,10 @@ def caption_distance(
     device: torch.device | str = "cpu",
     weights: Weights = None,
 ) -> Tensor:
-    """Distances D `[N, M]` in float32 of N caption sets x to M caption sets y: minima of W in both directions, summed.
+    """Compute distances D `[N, M]` in float32 of N caption sets x to M caption sets y: minima of W, summed.
 
-    A set is a sequence of captions, a caption a sequence of words; other arguments as in `word_movers_distance`.
+    The sum is over the captions of both sets. A set is a sequence of captions, a caption a sequence of words. Other
+    arguments are as in `word_movers_distance`.
 
     Raises:
         InputError: a set or a caption is empty, a word has no finite vector, or a weight is not above 0.
@@ -76,9 +77,10 @@ def caption_distance(
 def word_movers_plan(
     a: Sequence[Hashable], b: Sequence[Hashable], vectors: Vectors, weights: Weights = None
 ) -> list[Match]:
-    """An optimal plan from caption a to caption b: which words move to which, and how much. For plots; solved by POT.
+    """Find an optimal plan from caption a to caption b, for plots: the words that move to each other, and their shares.
 
-    Shares sum to 1, and share * distance to W(a, b). Sorted by contribution to W, then by share, largest first.
+    POT solves it. Shares sum to 1, and the sum of share times distance is W(a, b). Matches are sorted by contribution
+    to W, then by share, largest first.
 
     Raises:
         InputError: a caption is empty, a word has no finite vector, or a weight is not above 0.
@@ -105,9 +107,9 @@ def word_movers_plan(
 
 
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device | str = "cpu") -> Tensor:
-    """D `[X, Y]` in float32 of packed caption sets, on `device`; half the work where x is y.
+    """Compute D `[X, Y]` in float32 of packed caption sets, on `device`. If x is y, half the work is enough.
 
-    Computed on the CPU, with torch's number of threads, if the device is the CPU or the solver does not run on it.
+    If the solver does not run on the device, the CPU computes, in torch's number of threads.
     """
     device = torch.device(device)
     solver = _solver(device)
@@ -127,7 +129,7 @@ def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device | str
 
 
 def _solver(device: torch.device) -> ModuleType:
-    """The module that computes distances on this device: on a GPU where Triton works, else on the CPU."""
+    """Return the module that computes distances on this device: on a GPU where Triton works, else on the CPU."""
     if device.type == "cuda":
         try:  # here: only a CUDA device needs Triton, and some systems have torch without it
             from contml.transport import set_distance_gpu as gpu

@@ -2,7 +2,7 @@
 
 The functions compiled by numba work on packed captions; the functions after them run these in threads.
 
-A pair of captions has three lower bounds of W, each at least as large as the one before: the relaxed distance
+A pair of captions has three lower bounds of W. Each is at least as large as the one before: the relaxed distance
 (`bounds`), the dual start of the solver, and its running dual. A solve stops as soon as its bound shows that the pair
 cannot be a minimum.
 """
@@ -30,7 +30,7 @@ from contml.transport.solver_cpu import Problem, Workspace, make_workspace, prob
 from contml.transport.vector_operations import pointer
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "0a77abdaf1b3"
+DIGEST = "c3056dc082c7"
 #: Captions of queries whose bounds are computed together, and numbers of float32 in a vector register.
 _GROUP, _LANES = 48, 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
@@ -50,7 +50,7 @@ def _bag_pointers(bags: Bags) -> Bags:
 
 @compiled
 def _pointers(arrays: CaptionPairs) -> CaptionPairs:
-    """The same with a pointer for each array; the caller must keep the arrays alive."""
+    """Return the same pairs with a pointer for each array. The caller must keep the arrays alive."""
     return CaptionPairs(
         pointer(arrays.cost, 0),
         arrays.columns,
@@ -65,11 +65,11 @@ def _pointers(arrays: CaptionPairs) -> CaptionPairs:
 def _word_movers(
     problem: Problem, pairs: CaptionPairs, a: int, b: int, start_limit: float, limit: float
 ) -> tuple[float, bool]:
-    """Returns (W, True) for caption a of x and caption b of y, or (a lower bound of W above a limit, False).
+    """Return (W, True) for caption a of x and caption b of y, or (a lower bound of W above a limit, False).
 
-    The limits are as in `solve`. Both captions have words. Words that both have stay in the problem: their cost is
-    exactly 0, and finding them would take longer than solving with them. The captions are put into a fixed order first,
-    so that W(a, b) and W(b, a) are one computation, equal to the last bit.
+    The limits are as in `solve`. Both captions have words. Words that both captions have stay in the problem. Their
+    cost is exactly 0, and removing them would take longer than solving with them. The captions are put into a fixed
+    order first, so that W(a, b) and W(b, a) are one computation, equal to the last bit.
     """
     x, y = pairs.x, pairs.y
     p, m = x.starts[a], x.starts[a + 1] - x.starts[a]
@@ -111,7 +111,7 @@ def _word_movers(
 def word_movers_rows(
     arrays: CaptionPairs, workspace: Workspace, same: bool, start: int, step: int, out: Floats
 ) -> None:
-    """W of captions start, start + step, ... of x to all of y; the upper half alone where x and y are the same."""
+    """Write W of captions start, start + step, ... of x to all of y; only the upper half if x and y are the same."""
     pairs, problem = _pointers(arrays), problem_in(workspace)
     for a in range(start, len(arrays.x.totals), step):
         for b in range(a + 1 if same else 0, len(arrays.y.totals)):
@@ -135,12 +135,13 @@ def _solve_limit(bounds: Floats, known: Ints, pitch: int, height: int, width: in
 def _set_distance(
     problem: Problem, pairs: CaptionPairs, i: int, j: int, table: Floats, state: Ints, limit: float
 ) -> float:
-    """D of set i of x and set j of y, from the bounds `table` of its caption pairs; infinite once it exceeds `limit`.
+    """Compute D of set i of x and set j of y, from the bounds `table` of its caption pairs.
 
-    D needs the minimum of each line (row or column) of the table. Repeat for a line: solve the pair with the smallest
-    bound, until the smallest entry is an exact distance. A solve stops at its dual start when another pair of the line
-    has a smaller bound, and later when the pair cannot be a minimum. With a limit, all dual starts are computed first:
-    they exclude most sets. `state` is scratch memory of the size of `table`.
+    Return infinity as soon as D exceeds `limit`. D needs the minimum of each line (row or column) of the table. For
+    each line, the function solves the pair with the smallest bound, until the smallest entry is an exact distance. A
+    solve stops at its dual start if another pair of the line has a smaller bound. It stops later if the pair cannot be
+    a minimum. With a limit, all dual starts are computed first: they exclude most sets. `state` is scratch memory of
+    the size of `table`.
     """
     a, b = pairs.x.sets[i], pairs.y.sets[j]
     height, width, pitch = pairs.x.sets[i + 1] - a, pairs.y.sets[j + 1] - b, table.shape[1]
@@ -185,7 +186,7 @@ def _set_distance(
 
 @compiled
 def _most_captions(bags: Bags) -> int:
-    """Captions of the largest set."""
+    """Return the number of captions of the largest set."""
     most = 1
     for s in range(len(bags.sets) - 1):
         most = max(most, bags.sets[s + 1] - bags.sets[s])
@@ -194,7 +195,7 @@ def _most_captions(bags: Bags) -> int:
 
 @compiled
 def _most_entries(bags: Bags) -> int:
-    """Entries of the largest set."""
+    """Return the number of entries of the largest set."""
     most = 1
     for s in range(len(bags.sets) - 1):
         most = max(most, bags.starts[bags.sets[s + 1]] - bags.starts[bags.sets[s]])
@@ -212,7 +213,7 @@ def _set_distance_rows(
     step: int,
     out: Floats,
 ) -> None:
-    """D of sets start, start + step, ... of x to all of y; the upper half alone where x and y are the same.
+    """Write D of sets start, start + step, ... of x to all of y; only the upper half if x and y are the same.
 
     `bounds_of_y[a, b]` and `bounds_of_x[b, a]` are the one-sided bounds of the caption pairs.
     """
@@ -245,13 +246,13 @@ def _insert(distances: Floats, ids: Ints, distance: float, row: int) -> None:
 def _nearest_rows(
     arrays: CaptionPairs, workspace: Workspace, own: Ints, ids: Ints, slack: float, distances: Floats, rows: Ints
 ) -> None:
-    """The k nearest sets of y of each set of x, into distances and rows `[X, k]`: exact, ties to the lower id.
+    """Write the k nearest sets of y of each set of x into `distances` and `rows` `[X, k]`: exact, ties to the lower id.
 
-    `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y. One-sided bounds are
-    computed for all sets of y. The sets with the least of them are the seeds, which are solved first. Then two-sided
-    bounds are computed for those below the k-th best of the seeds, and the rest is solved in order of these bounds
-    until they exceed the k-th best. More seeds make the k-th best nearly the final one, so that fewer two-sided bounds
-    are needed. `slack` covers the rounding of float32 sums over the longest caption.
+    `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y. First, one-sided bounds
+    are computed for all sets of y. The sets with the least bounds are the seeds, which are solved. Then two-sided
+    bounds are computed for the sets below the k-th best distance of the seeds. The rest is solved in order of these
+    bounds until they exceed the k-th best distance. More seeds make the k-th best nearly the final one, so that fewer
+    two-sided bounds are needed. `slack` covers the rounding of float32 sums over the longest caption.
     """
     pairs, problem = _pointers(arrays), problem_in(workspace)
     x, k = arrays.x, rows.shape[1]
@@ -305,7 +306,10 @@ def _nearest_rows(
 
 
 def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """W `[A, B]` in float32 of the captions of x to the captions of y, sent to `device`; half the work where x is y."""
+    """Compute W `[A, B]` in float32 of the captions of x to the captions of y, and send it to `device`.
+
+    If x is y, half the work is enough.
+    """
     pairs, size, same = caption_pairs(x, y, costs), most_words(x, y), x is y
     out = np.zeros((len(x.totals), len(y.totals)), np.float32)
     in_threads(lambda start, step: word_movers_rows(pairs, make_workspace(size), same, start, step, out), len(out))
@@ -313,7 +317,10 @@ def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.devi
 
 
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """D `[X, Y]` in float32 of packed caption sets, sent to `device`; half the work where x is y."""
+    """Compute D `[X, Y]` in float32 of packed caption sets, and send it to `device`.
+
+    If x is y, half the work is enough.
+    """
     same, size = x is y, most_words(x, y)
     pairs = caption_pairs(x, y, costs)
     bounds_of_y = bounds_of_x = _all_bounds(pairs.cost, x, pairs.rows, y, pairs.cols)
@@ -338,17 +345,17 @@ def nearest_sets(
     memory: int,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Floats, Ints]:
-    """The k nearest sets of y of each set of x by D, and their ids, `[X, k]` each: nearest first, ties by lower id.
+    """Find the k nearest sets of y by D for each set of x, and their ids, `[X, k]` each: nearest first.
 
-    `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of y, all different. `memory`
-    limits the number of threads.
+    Ties go to the lower id. `own` `[X]` is the id that each set of x excludes, `ids` `[Y]` are the ids of the sets of
+    y, all different. `memory` limits the number of threads.
     """
     distances, rows = np.empty((len(own), k), np.float32), np.empty((len(own), k), np.int64)
     size = most_words(x, y)
     slack = 1 - (size + 16) * 1.2e-7
     vocabulary, cols = np.unique(y.words, return_inverse=True)
     groups = split_sets(np.diff(x.sets), _GROUP)
-    # Bytes of a thread: the costs of a group's words and of a set's, their minima, the bounds and candidates.
+    # Bytes of a thread: the costs of the words of a group and of a set, their minima, the bounds and candidates.
     bytes_per_thread = 4 * (len(vocabulary) * (10 * _GROUP + _most_entries(x)) + len(ids) * (2 * 4 + _GROUP))
     threads = max(1, min(torch.get_num_threads(), memory // bytes_per_thread))
 
@@ -382,7 +389,7 @@ def _all_bounds(cost: Floats, x: Bags, rows: Ints, y: Bags, cols: Ints) -> Float
 
 
 def caption_pairs(x: Bags, y: Bags, costs: WordCosts) -> CaptionPairs:
-    """All pairs of captions of x and y, with the costs between the words that occur in them."""
+    """Return all pairs of captions of x and y, with the costs between the words that occur in them."""
     row_words, rows = np.unique(x.words, return_inverse=True)
     col_words, cols = (row_words, rows) if x is y else np.unique(y.words, return_inverse=True)
     return CaptionPairs(costs.block(row_words, col_words), len(col_words), x, rows, y, cols)

@@ -20,13 +20,13 @@ from contml.transport.bags import Bags, WordCosts, pack, take_captions
 
 @cache
 def works(device: torch.device) -> bool:
-    """Whether the solver compiles and gives the right answer to a known problem on this device; warns once if not."""
+    """Return True if the solver compiles and solves a known problem on this device. If not, warn once."""
     # Words on a line: a third each at 0, 1 and 2, moved to a half each at 2 and 3.
     x, y = pack([[[0, 1, 2]]]), pack([[[2, 3]]])
     try:
         distance = word_movers_distances(x, y, WordCosts(np.arange(4.0)[:, None]), device).item()
         problem = "" if distance == 1.5 else f"it returns {distance} instead of 1.5"
-    except Exception as error:  # any failure of a compiler: the CPU gives the same numbers
+    except Exception as error:  # a compiler may fail in any way: the CPU gives the same numbers
         problem = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     if problem:
         warnings.warn(
@@ -36,7 +36,7 @@ def works(device: torch.device) -> bool:
 
 
 def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """D `[X, Y]` in float32 of packed caption sets."""
+    """Compute D `[X, Y]` in float32 of packed caption sets."""
     w = word_movers_distances(x, y, costs, device)  # [A,B]
     x_sizes, y_sizes = (_to_device(device, np.diff(bags.sets)) for bags in (x, y))
     from_x = _reduce_sets(_reduce_sets(w.T, y_sizes, "min").T, x_sizes, "sum")  # [X,Y]
@@ -45,12 +45,12 @@ def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> T
 
 
 def _reduce_sets(values: Tensor, sizes: Tensor, how: str) -> Tensor:
-    """`[S, N]` from values `[captions, N]`: the minimum or the sum over the captions of each set, in their order."""
+    """Take the minimum or the sum of values `[captions, N]` over the captions of each set, in their order: `[S, N]`."""
     return torch.segment_reduce(values.contiguous(), how, lengths=sizes, axis=0, unsafe=True)
 
 
 def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> Tensor:
-    """W `[A, B]` in float64 of the captions of x to the captions of y; half the work where x is y."""
+    """Compute W `[A, B]` in float64 of the captions of x to the captions of y. If x is y, half the work is enough."""
     out = torch.zeros(len(x.totals), len(y.totals), dtype=torch.float64, device=device)
     if not out.numel():
         return out
@@ -70,7 +70,7 @@ def word_movers_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.devi
 
 
 def _tiles(bags: Bags) -> Ints:
-    """`[K]`: the smallest tile that holds each caption, 0 where none does."""
+    """Return the smallest tile that holds each caption `[K]`. Return 0 for a caption that no tile holds."""
     tiles, length = np.array([*solver.TILES, 0]), np.diff(bags.starts)
     return np.where(bags.totals <= solver.MOST_WORDS, tiles[np.searchsorted(tiles[:-1], length)], 0)
 
@@ -101,7 +101,7 @@ def _to_device(device: torch.device, array: Floats | Ints) -> Tensor:
 
 
 def _keys(bags: Bags) -> Ints:
-    """A hash of each caption, equal for equal captions; the caption with the smaller hash becomes the rows."""
+    """Compute a hash of each caption, equal for equal captions. The caption with the smaller hash becomes the rows."""
     mixed = bags.words.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + bags.counts.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.add.reduceat(mixed ^ (mixed >> np.uint64(32)), bags.starts[:-1]).view(np.int64)

@@ -4,8 +4,8 @@
 
 Supplies and demands are whole numbers with the same total, so the flow stays whole and no tolerance is needed. The
 method is successive shortest augmenting paths (Ahuja, Magnanti and Orlin, Network Flows, 1993, chapter 9.7) from a
-good dual start; each search augments along as many paths as it found. Reduced costs are updated in place, and those of
-arcs with flow are exactly 0.
+good dual start. Each search augments along all paths that it found. Reduced costs are updated in place. The reduced
+costs of arcs with flow are exactly 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from contml.transport.vector_operations import (
 )
 
 #: Hash of vector_operations.py; see `compiled`.
-DIGEST = "d127c6cdbe40"
+DIGEST = "f9b193983f11"
 #: A lower bound must exceed a limit by this factor before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
 
@@ -74,7 +74,7 @@ def make_workspace(size: int) -> Workspace:
 
 @compiled
 def problem_in(workspace: Workspace) -> Problem:
-    """The parts of a workspace as a problem."""
+    """Return the parts of a workspace as a problem."""
     width, floats = workspace.width, workspace.floats
     square = width * width
     return Problem(
@@ -98,11 +98,12 @@ def problem_in(workspace: Workspace) -> Problem:
 
 @inlined
 def solve(problem: Problem, m: int, n: int, start_limit: float, limit: float) -> tuple[float, bool]:
-    """Solve the m x n problem: returns its least cost and True, or a lower bound of it and False.
+    """Solve the m x n problem: return its least cost and True, or a lower bound of it and False.
 
-    Stops with a lower bound when the dual start exceeds `start_limit`, or the running dual `limit`. Supplies and
-    demands must have the same total. Costs that are not finite are avoided; NaN where that is impossible. Always ends:
-    each search sends at least one unit, and within a search distances only fall.
+    The function stops with a lower bound when the dual start exceeds `start_limit`, or the running dual `limit`.
+    Supplies and demands must have the same total. Costs that are not finite are avoided. If no solution has finite
+    costs, the cost is NaN. The loop always ends: each search sends at least one unit, and within a search distances
+    only fall.
     """
     cost, supply, demand, flow, width = problem.cost, problem.supply, problem.demand, problem.flow, problem.width
     if m == 1 or n == 1:
@@ -191,13 +192,13 @@ def _start(problem: Problem, m: int, n: int) -> float:
 
 @inlined
 def _columns_inside(columns: int) -> int:
-    """A bit for each lane that holds a column."""
+    """Return a bit for each lane that holds a column."""
     return (1 << min(columns, LANES)) - 1
 
 
 @inlined
 def _send_on_tight_arcs(problem: Problem, m: int, n: int) -> float:
-    """Send flow greedily along arcs of reduced cost 0; returns the total of unsent supply."""
+    """Send flow greedily along arcs of reduced cost 0, and return the total of unsent supply."""
     reduced, flow, unsent, unmet, width = problem.reduced, problem.flow, problem.unsent, problem.unmet, problem.width
     store(unmet, (n - 1) // LANES * LANES, broadcast(0.0))  # also beyond the columns
     for j in range(n):
@@ -236,12 +237,12 @@ def _relax_columns(problem: Problem, n: int, i: int, row_distance: float) -> Non
 
 @inlined
 def _search(problem: Problem, m: int, n: int) -> float:
-    """Find shortest paths from the rows with unsent supply to all others; returns the increase of the dual value.
+    """Find shortest paths from the rows with unsent supply to all others, and return the increase of the dual value.
 
-    Bellman-Ford: in turn, columns update the rows that they receive flow from, and rows that came nearer update these.
-    Between captions that takes few rounds (up to n where costs form a long chain), and no round has to search for a
-    minimum first, as Dijkstra's algorithm would. A path is replaced only by a strictly shorter one, so ties cannot
-    close a loop. The increase is infinite where no path is of finite costs.
+    The method is Bellman-Ford. In turn, columns update the rows that they receive flow from, and rows that came nearer
+    update the columns. Between captions this takes few rounds (up to n where costs form a long chain). No round has to
+    search for a minimum first, as Dijkstra's algorithm would. A path is replaced only by a strictly shorter one, so
+    ties cannot close a loop. The increase is infinite if no path has finite costs.
     """
     col_distance, row_distance, row_parent = problem.col_distance, problem.row_distance, problem.row_parent
     flow, width = problem.flow, problem.width
@@ -293,7 +294,7 @@ def _raise_duals(problem: Problem, m: int, n: int) -> None:
 
 @inlined
 def _augment(problem: Problem, end: int) -> float:
-    """Send as much as still fits along the path found to column `end`; returns the amount."""
+    """Send as much as still fits along the path found to column `end`, and return the amount."""
     flow, width = problem.flow, problem.width
     amount, i = problem.unmet[end], int(problem.col_parent[end])
     while problem.row_parent[i] >= 0:

@@ -1,13 +1,13 @@
 """Step 4. The exact transport problems of many caption pairs, solved on a GPU: one Triton program per pair.
 
-The algorithm of solver_cpu.py, in the form that suits a warp: a program keeps its problem in registers, as a square
-tile, where a minimum over the whole tile costs little more than one over a row. Words that both captions have are taken
-out first. Each turn of the greedy start sends flow between matched rows and columns. A search starts from all rows with
-supply left and grows by Bellman-Ford sweeps (all columns from all rows, then all rows from the columns that they send
-to); one path is augmented per search. Flow is whole. Potentials are float64, because float32 would round differently
-from the CPU, and these problems are small.
+The algorithm is as in solver_cpu.py, in the form that suits a warp. A program keeps its problem in registers, as a
+square tile. A minimum over the whole tile costs little more than a minimum over a row. Words that both captions have
+are taken out first. Each turn of the greedy start sends flow between matched rows and columns. A search starts from all
+rows with supply left and grows by Bellman-Ford sweeps. A sweep updates all columns from all rows, then all rows from
+the columns that they send to. One path is augmented per search. Flow is whole. Potentials are float64, since float32
+would round differently from the CPU.
 
-Imported only where there is a CUDA device.
+The module is imported only where there is a CUDA device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WARPS = {8: 1, 16: 1, 32: 4}
 
 
 class PackedPairs(NamedTuple):
-    """The captions of x, then the captions of y, and where to find the distances between their words; on one device."""
+    """The captions of x, then the captions of y, and the places of the distances between their words, on one device."""
 
     words: Tensor  # [E] int64, ascending within a caption
     counts: Tensor  # [E] int32
@@ -45,7 +45,7 @@ def solve_pairs(
     """Write W of captions `rows` of x and `cols` of y, of at most `tile` words, into `out` `[A, B]` float64.
 
     Caption c of y is caption offset + c of `packed`. If x and y are the same, only pairs of a caption and a later one
-    are solved, each is written twice, and the diagonal is not written.
+    are solved. Each result is written to both entries. The diagonal is not written.
     """
     if len(rows) and len(cols):
         with torch.cuda.device_of(out):
@@ -105,7 +105,7 @@ def _solve_pair(
 
 @triton.jit
 def _solve(cost, supply, demand, takes_part, i, j, tile: tl.constexpr):
-    """The least cost; NaN where no path of finite length is left. Always ends: each turn sends at least one unit."""
+    """Return the least cost. Return NaN if no path of finite length is left. Each turn sends at least one unit."""
     reduced = _start(cost, supply, demand, takes_part)
     unsent, unmet, flow = _send_on_tight_arcs(reduced, supply, demand, i, j, tile)
     remaining = tl.sum(unsent)
@@ -137,7 +137,10 @@ def _solve(cost, supply, demand, takes_part, i, j, tile: tl.constexpr):
 
 @triton.jit
 def _start(cost, supply, demand, takes_part):
-    """Reduced costs by the better of two dual starts, rows first or columns first; infinite outside the problem."""
+    """Compute reduced costs by the better of two dual starts, rows first or columns first.
+
+    Costs outside the problem are infinite.
+    """
     reach = tl.where(takes_part, cost, float("inf"))
     u = tl.where(supply > 0, tl.min(reach, 1, keep_dims=True), 0)
     v = tl.where(demand > 0, tl.min(reach - u, 0, keep_dims=True), 0)
@@ -151,7 +154,7 @@ def _start(cost, supply, demand, takes_part):
 
 @triton.jit
 def _send_on_tight_arcs(reduced, supply, demand, i, j, tile: tl.constexpr):
-    """Greedy flow on arcs of reduced cost 0: each turn serves rows and columns that are each other's first."""
+    """Send flow greedily on arcs of reduced cost 0. Each turn serves rows and columns that are each other's first."""
     unsent, unmet = supply, demand
     flow = tl.zeros_like(unsent + unmet)
     sending = 1
@@ -171,9 +174,9 @@ def _send_on_tight_arcs(reduced, supply, demand, i, j, tile: tl.constexpr):
 def _search(reduced, flow, unsent, unmet):
     """Find shortest paths from all rows with unsent supply to the nearest column with unmet demand.
 
-    Returns the distances of rows [T,1] and the columns before them on the path (-1: unsent supply), the distances of
-    columns [1,T] and the rows before them, and the nearest distance. Distances beyond the nearest are only
-    upper bounds. A path is replaced only by a strictly shorter one, so ties cannot close a loop.
+    Return the distances of rows [T,1] and the columns before them on the path (-1: unsent supply), the distances of
+    columns [1,T] and the rows before them, and the nearest distance. Distances beyond the nearest are only upper
+    bounds. A path is replaced only by a strictly shorter one, so ties cannot close a loop.
     """
     row_distance = tl.where(unsent > 0, 0.0, float("inf")).to(tl.float64)
     row_parent = tl.where(unsent > 0, -1, -1)
@@ -190,7 +193,10 @@ def _search(reduced, flow, unsent, unmet):
 
 @triton.jit
 def _nearer_rows(flow, unmet, row_distance, col_distance):
-    """Rows that are nearer through a column they send to, their distances, those columns; the nearest open column."""
+    """Find the rows that are nearer through a column they send to.
+
+    Return these rows, their distances, the columns, and the distance of the nearest column with unmet demand.
+    """
     rise = tl.min(tl.where(unmet > 0, col_distance, float("inf")))
     near, at = tl.min(tl.where(flow > 0, col_distance, float("inf")), 1, return_indices=True, keep_dims=True)
     return ((near < row_distance) & (near < rise)).to(tl.int32), near, at, rise

@@ -1,4 +1,4 @@
-"""Operations on vectors of eight float64 inside functions compiled by numba: the solver on the CPU is written in them.
+"""Operations on vectors of eight float64 inside functions compiled by numba, such as the solver on the CPU.
 
 Without them, the compiler leaves the short loops of small problems as scalar code. A vector is one AVX-512 register, or
 several narrower ones. Comparisons return *bits*: an integer whose bit k is set where lane k is true. Python cannot call
@@ -20,7 +20,7 @@ from numba.core.typing import templates
 #: Numbers in a vector.
 LANES = 8
 
-#: Typed loosely: numba's own types do not say that calls omit the first argument.
+#: Typed loosely: in numba's own types, calls do not omit the first argument.
 _numba: Any = extending
 _intrinsic: Callable[[Callable[..., Any]], Callable[..., Any]] = extending.intrinsic
 _types: Any = types
@@ -65,10 +65,10 @@ def _operation(result: Any, *given: Any) -> Callable[[Callable[..., Any]], Calla
 
 @_intrinsic
 def pointer(_: Any, array: Any, at: Any) -> Any:
-    """A C pointer to element `at` of a contiguous array, indexed as a flat array.
+    """Return a C pointer to element `at` of a contiguous array, indexed as a flat array.
 
-    It has no shape, no negative indices and no reference count, which would cost as much as a small problem. The
-    caller must keep the array alive.
+    The pointer has no shape, no negative indices and no reference count, which would cost as much as a small problem.
+    The caller must keep the array alive.
     """
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -85,7 +85,7 @@ def _address(builder: Any, numbers: Any, at: Any) -> Any:
 
 @_operation(vector_type, _floats, _int)
 def load(builder: Any, numbers: Any, at: Any) -> Any:
-    """The eight float64 that start at element `at` of a `pointer`."""
+    """Load the eight float64 that start at element `at` of a `pointer`."""
     return builder.load(_address(builder, numbers, at), align=8)
 
 
@@ -97,7 +97,7 @@ def store(builder: Any, numbers: Any, at: Any, vector: Any) -> None:
 
 @_operation(vector_type, _float)
 def broadcast(builder: Any, value: Any) -> Any:
-    """A vector with this value in every lane."""
+    """Return a vector with this value in every lane."""
     one = builder.insert_element(_UNDEFINED, value, ir.Constant(_INDEX, 0))
     return builder.shuffle_vector(one, _UNDEFINED, ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES))
 
@@ -108,7 +108,7 @@ def _minimum(builder: Any, a: Any, b: Any) -> Any:
 
 @_operation(vector_type, vector_type, vector_type)
 def minimum(builder: Any, a: Any, b: Any) -> Any:
-    """The minimum in each lane; the value of the second vector where one of the two is NaN."""
+    """Return the minimum in each lane. If one of the two values is NaN, return the value of the second vector."""
     return _minimum(builder, a, b)
 
 
@@ -118,25 +118,25 @@ def _mask_bits(builder: Any, mask: Any) -> Any:
 
 @_operation(_int, vector_type, vector_type)
 def less(builder: Any, a: Any, b: Any) -> Any:
-    """Bits of a < b."""
+    """Return the bits of a < b."""
     return _mask_bits(builder, builder.fcmp_ordered("<", a, b))
 
 
 @_operation(_int, vector_type, vector_type)
 def equal(builder: Any, a: Any, b: Any) -> Any:
-    """Bits of a == b."""
+    """Return the bits of a == b."""
     return _mask_bits(builder, builder.fcmp_ordered("==", a, b))
 
 
 @_operation(vector_type, _int, vector_type, vector_type)
 def select(builder: Any, bits: Any, a: Any, b: Any) -> Any:
-    """The first vector in the lanes whose bits are set, else the second."""
+    """Return the first vector in the lanes whose bits are set, else the second."""
     return builder.select(builder.bitcast(builder.trunc(bits, _BYTE), _MASK), a, b)
 
 
 @_operation(_int, _int)
 def lowest_bit(builder: Any, bits: Any) -> Any:
-    """The number of the lowest bit that is set; undefined for 0."""
+    """Return the number of the lowest bit that is set. The result is undefined for 0."""
     return builder.cttz(bits, ir.Constant(ir.IntType(1), 1))
 
 
@@ -152,13 +152,13 @@ def _reduce(builder: Any, vector: Any, join: Callable[..., Any]) -> Any:
 
 @_operation(_float, vector_type)
 def reduce_min(builder: Any, vector: Any) -> Any:
-    """The minimum of the eight; undefined (any of the eight) if one is NaN."""
+    """Return the minimum of the eight numbers. If one is NaN, return any of the eight."""
     return _reduce(builder, vector, lambda a, b: _minimum(builder, a, b))
 
 
 @_operation(_float, vector_type)
 def reduce_sum(builder: Any, vector: Any) -> Any:
-    """The sum of the eight."""
+    """Return the sum of the eight numbers."""
     return _reduce(builder, vector, builder.fadd)
 
 

@@ -1,1 +1,1 @@
-"""Shared by the readers of data sets: folders, text and CSV files, MATLAB files, COCO annotation files, splits."""
+"""Readers that data sets share: folders, text and CSV files, MATLAB files, COCO annotation files, splits."""

@@ -12,22 +12,22 @@ from contml.data.values import pairs, whole_number
 
 from .folders import MOST_PIXELS
 
-#: What a field of an entry may be.
+#: The kinds of a field of an entry.
 Field: TypeAlias = Literal["id", "text", "size", "any"]
 _WORDS = {"id": "a whole number or a text", "text": "a text", "size": "a number of pixels"}
 
 
 def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[str, Field]]) -> dict[str, Any]:
-    """The content of an annotation file: lists of images and of annotations, each annotation with an id of its own.
+    """Read an annotation file: lists of images and of annotations. Each annotation has its own id.
 
     Args:
         path: the file.
         option: the task's option that names the file.
         kind: the kind of annotation file: "captions" for captions_*.json.
-        fields: the lists that the file must have, and the fields of their entries with what each may be.
+        fields: the required lists by name. Each maps the fields of its entries to their kinds.
 
     Raises:
-        InputError: no such file, a file of another kind, or an annotation id appears twice.
+        InputError: the file is missing or has another form, or an annotation id appears twice.
     """
     content = read_json(path, option)
     check_coco(path, content, option, f"{kind}_*.json", fields)
@@ -35,10 +35,12 @@ def read_coco(path: Path, option: str, kind: str, fields: Mapping[str, Mapping[s
 
 
 def check_coco(path: Path, content: Any, option: str, kind: str, fields: Mapping[str, Mapping[str, Field]]) -> None:
-    """Checks the content of an annotation file, with the arguments of `read_coco`; ids such as 1.0 are whole numbers.
+    """Check the content of an annotation file. Ids such as 1.0 become whole numbers.
+
+    The arguments are as in `read_coco`.
 
     Raises:
-        InputError: it is no such file, or an annotation id appears twice.
+        InputError: the file has another form, or an annotation id appears twice.
     """
     allowed = f"must be a {kind} of COCO"
     for key, required_fields in fields.items():
@@ -71,10 +73,10 @@ def _fits(value: Any, form: Field) -> bool:
 
 
 def listed_images(path: Path, content: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """The images of an annotation file by their ids.
+    """Return the images of an annotation file by their ids.
 
     Raises:
-        InputError: an id is used for two files, or is a number here and a text in an annotation.
+        InputError: two files have the same id, or an id is a number in one list and a text in the other.
     """
     listed: dict[int, dict[str, Any]] = {}
     for image in content["images"]:
@@ -102,10 +104,10 @@ def refuse_unlisted(path: Path, annotations: Iterable[dict[str, Any]], listed: M
 
 
 def names_and_limbs(path: Path, category: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """The names of the keypoints of a category, and the pairs that limbs connect.
+    """Return the names of the keypoints of a category, and the pairs of keypoints that limbs connect.
 
     Raises:
-        InputError: they have another form.
+        InputError: the category lists names or pairs in another form.
     """
     names = category["keypoints"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -1,4 +1,4 @@
-"""Label maps in files, and splits of images with label maps."""
+"""Label maps in files, and splits of images that have label maps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SLACK = 1.04
 _MOST_CLASSES = 1 << 16
 #: Numbers that are rarely a class, and often mark pixels without a class.
 _USUAL_IGNORE = (255, 65535)
-#: Maps whose pixels are counted; the share of pixels of a rare number, and of its pixels that lie between others.
+#: Number of maps whose pixels are counted. Share of pixels of a rare number. Share of its pixels between others.
 _MOST_CHECKED, _RARE, _NEARLY_ALL = 100, 0.001, 0.9
 
 
 class Groups(NamedTuple):
-    """The class of each number in the files; -1: the number is ignored."""
+    """The class of each number in the files. Class -1 means that the number is ignored."""
 
     source: str  # the CSV file
     classes: int
@@ -42,10 +42,10 @@ class Groups(NamedTuple):
 
 
 def read_matlab_map(path: Path, key: str) -> Array:
-    """One matrix `[H, W]` of a MATLAB file, of any type of number; `as_whole` turns it into class numbers.
+    """Read one matrix `[H, W]` of a MATLAB file, of any numeric type. `as_whole` converts it to class numbers.
 
     Raises:
-        InputError: no such file, not a MATLAB file, no such matrix, or a matrix without numbers.
+        InputError: the file is missing or not a MATLAB file, or the matrix is missing or not numeric.
     """
     values = np.asarray(read_variable(path, key))
     if values.ndim != 2 or values.dtype.kind not in "buif" or not values.size:
@@ -54,10 +54,10 @@ def read_matlab_map(path: Path, key: str) -> Array:
 
 
 def as_whole(path: Path, values: Array) -> Array:
-    """Class numbers of a map that MATLAB may have saved as floats. NaN becomes 0.
+    """Convert a map that MATLAB may have saved as floats to class numbers. NaN becomes 0.
 
     Raises:
-        InputError: numbers that are not whole.
+        InputError: the map has numbers that are not whole.
     """
     if values.dtype.kind != "f":
         return values.astype(np.int64)
@@ -68,7 +68,10 @@ def as_whole(path: Path, values: Array) -> Array:
 
 
 def image_size(path: Path) -> tuple[int, int] | None:
-    """Width and height of an upright image, EXIF orientation applied; None where its header cannot be read."""
+    """Return width and height of an image in pixels, after its EXIF orientation is applied.
+
+    Return None if the header of the file cannot be read.
+    """
     try:
         return from_file(path, lambda p: p.size[::-1] if orientation(p) in _ROTATED else p.size)
     except OSError:  # images.broken decides what to do with broken images
@@ -76,7 +79,9 @@ def image_size(path: Path) -> tuple[int, int] | None:
 
 
 def check_shape(path: Path, labels: Array, image: Path) -> None:
-    """Refuse a map whose aspect ratio is not that of its image; the sizes may differ, as both show the whole picture.
+    """Refuse a map whose aspect ratio differs from the aspect ratio of its image.
+
+    The sizes may differ, as both show the whole picture.
 
     Raises:
         InputError: the aspect ratios differ.
@@ -91,15 +96,15 @@ def check_shape(path: Path, labels: Array, image: Path) -> None:
 
 
 def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups:
-    """Groups of the class numbers in the first column of a CSV file, by the texts of another column.
+    """Read groups of class numbers from a CSV file: numbers in the first column, texts in another column.
 
     Args:
         path: the CSV file.
         column: the column of the texts.
-        groups: the texts that are classes, in order, joined by "+" where several are one; None: every text is a class.
+        groups: the texts that are classes, in order. "+" joins texts of one class. None: every text is a class.
 
     Raises:
-        InputError: no such file or column, a bad or repeated class number, or a group that is not in the column.
+        InputError: the file or column is missing, a class number is bad or repeated, or a group is not in the column.
     """
     text_of: dict[int, str] = {}
     table = read_table(path, TableOptions(missing_words=[]), option="names")
@@ -125,12 +130,12 @@ def read_groups(path: Path, column: str, groups: Sequence[str] | None) -> Groups
 
 
 class MapChecks:
-    """What is unusual in label maps that are read one after another, for a line of `contml check`."""
+    """Warnings about label maps that are read one after another, for a line of `contml check`."""
 
     def __init__(self) -> None:
         self._colours: dict[int, tuple[tuple[int, ...], str]] = {}
         self._palettes, self._maps = "", 0
-        self._counts = np.zeros((2, _MOST_CLASSES), np.int64)  # pixels of each number, and those between two others
+        self._counts = np.zeros((2, _MOST_CLASSES), np.int64)  # pixels of each number, and pixels between two others
 
     def add(self, path: str, labels: Array, palette: Sequence[int]) -> None:
         """Compare the palette of a map with earlier ones, and count the pixels of the first maps."""
@@ -151,7 +156,7 @@ class MapChecks:
                 counts += np.bincount(numbers.clip(0, _MOST_CLASSES - 1), minlength=_MOST_CLASSES)
 
     def words(self) -> str:
-        """What was found, each after a semicolon; "" for nothing."""
+        """Return the warnings, each after a semicolon. Return "" if there are no warnings."""
         pixels, between = self._counts
         rare = (pixels > 0) & (pixels < _RARE * pixels.sum()) & (between > _NEARLY_ALL * pixels)
         if not rare.any():
@@ -163,13 +168,15 @@ class MapChecks:
 def to_classes(
     paths: Sequence[str], maps: Array, classes: int | None, ignore: int | None, groups: Groups | None
 ) -> tuple[Array, int, int | None]:
-    """Convert maps `[N, H, W]` of the numbers in files to maps of classes; `paths` are their names in errors.
+    """Convert maps `[N, H, W]` of the numbers in files to maps of classes.
+
+    `paths` are the names of the maps in errors.
 
     Returns:
         The maps of class ids, the number of classes, and the id of ignored pixels.
 
     Raises:
-        InputError: a number that is not a class, with its file and what to do; or there is no labelled pixel.
+        InputError: a number is not a class, or there is no labelled pixel. The error names the file and a remedy.
     """
 
     def unknown(number: int, allowed: str) -> InputError:
@@ -187,7 +194,7 @@ def to_classes(
         sorted_numbers = np.array(sorted(used))
         class_of = np.array([ignored if groups.class_of[n] < 0 else groups.class_of[n] for n in sorted(used)])
         class_maps = np.empty(maps.shape, np.min_scalar_type(ignored))
-        for labels, class_map in zip(maps, class_maps, strict=True):  # whole, the indices would take much memory
+        for labels, class_map in zip(maps, class_maps, strict=True):  # indices of all maps take much memory
             indices = np.searchsorted(sorted_numbers, labels).clip(max=len(sorted_numbers) - 1)
             class_map[...] = np.where(sorted_numbers[indices] == labels, class_of[indices], ignored)
         return class_maps, ignored, ignored
@@ -207,7 +214,7 @@ def to_classes(
     return maps, classes, ignore
 
 
-#: The names of the surfaces of a room by their class ids; 0 is unknown.
+#: The names of the surfaces of a room by their class ids. 0 is unknown.
 SURFACES = ("unknown", "frontal wall", "left wall", "right wall", "floor", "ceiling")
 
 
@@ -222,23 +229,25 @@ def make_split(
     excluded: Mapping[str, int] | None = None,
     class_names: Sequence[str] = (),
 ) -> Split:
-    """A split of images with their label maps; items with at most half of their map labelled are excluded and counted.
+    """Build a split of images with their label maps.
 
-    If more than half of every map is labelled, any two maps have labelled pixels in common. With less, a label distance
-    may not exist.
+    Items with at most half of their map labelled are excluded and counted.
+
+    If more than half of every map is labelled, any two maps have labelled pixels in common. Otherwise some label
+    distances may not exist.
 
     Args:
-        images: one per item.
-        names: one per item.
+        images: the image of each item.
+        names: the name of each item.
         maps: `[N, H, W]`: whole numbers 0 to classes - 1, or `ignore`; each covers its whole image.
         classes: the number of classes.
         ignore: the value of pixels that do not count.
-        queries: this many of the first items are queries, the others the gallery; 0: every item is a query.
-        excluded: items that were excluded before, by reason.
-        class_names: the name of each class, for the legend; default its number.
+        queries: number of first items that are queries; the others are the gallery. 0: every item is a query.
+        excluded: number of items that were excluded before, by reason.
+        class_names: the name of each class, for the legend. The default is its number.
 
     Raises:
-        InputError: no item, or none of the queries, has enough labelled pixels.
+        InputError: no item, or no query, has enough labelled pixels.
     """
     shares = np.array([1.0 if ignore is None else np.mean(labels != ignore) for labels in maps])
     kept_rows: list[int] = np.flatnonzero(shares > 0.5).tolist()

@@ -41,7 +41,7 @@ _COMPLEX = 1 << 11
 
 
 def unpacked(content: bytes) -> bytes:
-    """The file without compression, and without variables of other classes: sparse matrices, functions, objects.
+    """Return the file without compression, and without sparse matrices, functions and objects.
 
     Raises:
         ValueError: it is damaged, too large, or too deeply nested.
@@ -60,7 +60,7 @@ def unpacked(content: bytes) -> bytes:
 
 
 def _variables(content: bytes, order: str) -> Iterator[bytes]:
-    """The elements of the file, unpacked one after another."""
+    """Yield the elements of the file, unpacked one after another."""
     offset = _HEAD
     while offset < len(content):
         kind, size = _words(content, offset, order)
@@ -88,13 +88,11 @@ class _Walk:
 
     def __init__(self, content: bytes, order: str, memory: int) -> None:
         self.content, self.order, self.offset, self.memory = content, order, 0, memory
-        self._number = struct.Struct(f"{order}14I")
 
     def is_supported(self) -> bool:
         """Check the variable; False if it is of a class that no reader uses."""
         remaining = [1]  # matrices to read at each level
         while remaining:
-            remaining[-1] -= self._single_numbers(remaining[-1])
             if not remaining[-1]:
                 remaining.pop()
                 continue
@@ -111,25 +109,6 @@ class _Walk:
             if len(remaining) > _MOST_LEVELS:
                 raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
         return True
-
-    def _single_numbers(self, most: int) -> int:
-        """Go over up to `most` matrices of one number, and return how many. Fast: MPII has two million of them."""
-        offset, last_offset, unpack = self.offset, len(self.content) - self._number.size - 8, self._number.unpack_from
-        count = 0
-        while count < most and offset <= last_offset:
-            kind, size, _, _, flags, _, dims, dim_bytes, _, _, name, name_bytes, data, data_bytes = unpack(
-                self.content, offset
-            )
-            if kind != _MATRIX or not size or dims != 5 or dim_bytes != 8 or name != 1 or name_bytes:
-                break
-            if flags & _COMPLEX or flags & 0xFF not in _NUMERIC or data & 0xFFFF not in _NUMBERS:
-                break
-            if not (data >> 16 <= 4 if data >> 16 else data_bytes <= 8):
-                break
-            offset += 56 if data >> 16 or not data_bytes else 64
-            count += 1
-        self.offset, self.memory = offset, self.memory + count * (_PER_MATRIX + 8)
-        return count
 
     def _matrix(self) -> int | None:
         """Go over a matrix up to its inner ones; their number, or None for a class that is not supported."""
@@ -168,7 +147,7 @@ class _Walk:
         return num_items * num_fields
 
     def _fields(self, matrix_class: int) -> int:
-        """The number of fields of a struct array."""
+        """Return the number of fields of a struct array."""
         if matrix_class == _OBJECT:
             self._element((1, 2, 16))  # the name of the class
         start, size = self._element((5, 6))
@@ -192,7 +171,7 @@ class _Walk:
 
 
 def read_mat(path: Path, option: str = "") -> dict[str, np.ndarray[Any, Any]]:
-    """The variables of a MATLAB file; `option` is the task's option that names the file.
+    """Read the variables of a MATLAB file. `option` is the option of the task that names the file.
 
     Raises:
         InputError: no such file, damaged, or much larger than any published file.
@@ -227,7 +206,7 @@ def read_variable(path: Path, name: str, option: str = "") -> Any:
 
 
 def read_records(path: Path, variables: dict[str, Any], name: str, fields: Sequence[str], hint: str = "") -> list[Any]:
-    """The records of a struct array. Use their fields by name: their order differs between copies.
+    """Return the records of a struct array. Use their fields by name: their order differs between copies.
 
     Raises:
         InputError: there is no such struct array, or its records lack a field.

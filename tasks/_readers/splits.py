@@ -1,4 +1,4 @@
-"""Which items are for training, validation, testing, and queries: from lists of names, or from a column."""
+"""Splits into training, validation, test and query items, from lists of names or from a column."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from contml.labels import LabelSpace
 
 T = TypeVar("T", bound=Hashable)
 
-#: Numbers of the first validation and test item of a synthetic data set: a larger training set never reaches them.
+#: The first validation and the first test item of a synthetic data set. A larger training set never reaches them.
 FIRST_VAL, FIRST_TEST = 5_000_000, 10_000_000
 
-#: The words that name a part of a data set: in a column, as the key of a list, as the name of a folder or a file.
+#: The words that name a part of a data set. They are cells of a column, keys of lists, or names of folders and files.
 _PARTS = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -28,7 +28,7 @@ _PARTS = {
 }
 #: The parts of a test split.
 TEST_PARTS = ("test", "query", "gallery")
-#: Names of columns that say which split a row is in.
+#: Names of columns that hold the split of each row.
 SPLIT_NAMES = re.compile(
     r"split|(?:k[\W_]?)?folds?|subset|partition|phase|set|(?:data|dataset)[\W_]?split"
     r"|is[\W_]?(?:train|training|val|valid|validation|test|testing)",
@@ -38,7 +38,7 @@ _FOLD = re.compile(r"(?:fold|cv|k)?[\W_]*[0-9]+(?:\.0)?", re.I)
 
 
 class SplitItems(NamedTuple, Generic[T]):
-    """Training and validation items; test items that are queries; the other test items."""
+    """Training items, validation items, test items that are queries, and the other test items."""
 
     train: list[T]
     val: list[T]
@@ -47,21 +47,24 @@ class SplitItems(NamedTuple, Generic[T]):
 
 
 def part_of(word: str) -> str:
-    """The part that a word names: "train", "val", "test", "query", "gallery"; "" if it names none."""
+    """Return the part that a word names: "train", "val", "test", "query" or "gallery".
+
+    Return "" if the word names no part.
+    """
     return _PARTS.get(word.strip().lower(), "")
 
 
 def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, column: str) -> list[str]:
-    """The part that each cell of a split column names; "" for an empty cell, whose item is not used.
+    """Return the part that each cell of a split column names. Return "" for an empty cell, whose item is not used.
 
     Args:
         cells: the cells.
-        where: what an error says of a row: its file and line.
+        where: returns the file and line of a row, for errors.
         source: the file.
         column: the name of the column.
 
     Raises:
-        InputError: a cell names no part; or the column does not name training items, and test or validation items.
+        InputError: a cell names no part; or the column names no training items, or neither test nor validation items.
     """
     parts = [part_of(cell) for cell in cells]
     for row, (part, cell) in enumerate(zip(parts, cells, strict=True)):
@@ -79,7 +82,7 @@ def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, 
 
 
 def split_hint(cells: Iterable[str], column: str) -> str:
-    """What to write in a column that is not understood."""
+    """Return a hint that shows how to write the cells of a column that is not understood."""
     words = {cell.strip().lower() for cell in cells} - {""}
     if words <= {"0", "1", "0.0", "1.0", "true", "false", "yes", "no"}:
         return f"write train, val or test instead of {' and '.join(sorted(words))}"
@@ -89,10 +92,10 @@ def split_hint(cells: Iterable[str], column: str) -> str:
 
 
 def read_lists(path: Path, option: str) -> dict[str, list[str]]:
-    """Lists of names in a JSON file: "train", "val", "test", and "queries", which may be a part of "test".
+    """Read lists of names from a JSON file: "train", "val", "test", "queries". "queries" may be a part of "test".
 
     Raises:
-        InputError: no such file, or not such lists.
+        InputError: the file is missing, or holds something else than lists of names.
     """
     content = read_json(path, option)
     entries = content if isinstance(content, dict) else {}
@@ -100,10 +103,10 @@ def read_lists(path: Path, option: str) -> dict[str, list[str]]:
 
 
 def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The lists of names by part: "train", "val", "queries", "test", empty where there is none.
+    """Return the lists of names by part: "train", "val", "queries", "test". A list that is not given is empty.
 
     Raises:
-        InputError: a key names no part, two name the same, or there is no training list, or none to test on.
+        InputError: a key names no part, two keys name the same part, or the training list or the test list is missing.
     """
     allowed = "must hold lists train, test or val, and perhaps queries"
     lists: dict[str, list[str]] = {}
@@ -125,10 +128,10 @@ def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
 def split_by_lists(
     path: Path, train: Sequence[T], val: Sequence[T], queries: Sequence[T], test: Sequence[T]
 ) -> SplitItems[T]:
-    """The split that lists give; queries may be in the list of test items too.
+    """Build the split that lists of items define. The test list may contain the queries too.
 
     Raises:
-        InputError: an item is twice in a list, or in two of train, val and test.
+        InputError: an item appears twice in a list, or in two of train, val and test.
     """
     for part, items in (("train", train), ("val", val), ("queries", queries), ("test", test)):
         if len(set(items)) < len(items):
@@ -153,7 +156,10 @@ def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "i
 
 
 def queries_like(queries: int, items: int, others: int) -> int:
-    """How many of `others` items are queries, if `queries` of `items` are; at most so many that two are left."""
+    """Return the number of queries among `others` items, in the proportion of `queries` to `items`.
+
+    At least two items are not queries.
+    """
     return min(round(queries * others / items), max(others - 2, 0)) if items else 0
 
 
@@ -166,16 +172,16 @@ def kept_split(
     excluded: Mapping[str, int],
     view: View,
 ) -> Split:
-    """The split of the items that are kept.
+    """Build the split of the items that are kept.
 
     Args:
-        images: one per item.
-        names: one per item.
-        labels: of the kept items.
+        images: the images of all items, with the items that are not kept.
+        names: the names of all items, with the items that are not kept.
+        labels: the labels of the kept items.
         kept: the positions of the kept items.
         queries: the positions of the queries among the kept items.
-        excluded: number of items left out, by reason; a reason without items is omitted.
-        view: what pages draw.
+        excluded: number of excluded items, by reason. A reason without items is omitted.
+        view: draws labels in reports.
     """
     counts = {reason: count for reason, count in excluded.items() if count}
     query_rows = query_split(queries, len(kept))

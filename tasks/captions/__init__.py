@@ -4,10 +4,5 @@ from contml._support.imports import lazy_table
 
 #: Every task of this package by its name in a config, `captions/NAME`: imported when it is used.
 TASKS = lazy_table(
-    __name__,
-    {
-        "synthetic": "drawn_scenes:synthetic",
-        "coco": "caption_files:coco",
-        "flickr": "caption_files:flickr",
-    },
+    __name__, {"synthetic": "drawn_scenes:synthetic", "coco": "caption_files:coco", "flickr": "caption_files:flickr"}
 )

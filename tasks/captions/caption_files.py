@@ -1,4 +1,4 @@
-"""Published captions: MS-COCO, Flickr8k and Flickr30k, by the official files or Karpathy's splits."""
+"""Published captions of MS-COCO, Flickr8k and Flickr30k, in the official files or in Karpathy's splits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPLITS = ("train", "restval", "val", "test")
 
 
 class KarpathyImage(NamedTuple):
-    """One image: only COCO has `folder` and `cocoid`."""
+    """One image. Only COCO has `folder` and `cocoid`."""
 
     filename: str
     folder: str
@@ -31,7 +31,7 @@ class KarpathyImage(NamedTuple):
 
 
 def read_karpathy(path: Path) -> SplitItems[KarpathyImage]:
-    """The training images (with "restval"), the validation and the test images.
+    """Read the training images, with "restval", and the validation and test images.
 
     Raises:
         InputError: the file has another form, or names an image twice.
@@ -97,29 +97,30 @@ def coco(
     dim: PositiveInt = 100,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """MS-COCO with its captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
+    """Read MS-COCO captions: training on train2014, retrieval in val2014, or the split of a Karpathy file.
 
     The folder holds `annotations/captions_train2014.json`, `annotations/captions_val2014.json`, and the images in
     `train2014` and `val2014`. For 2017, name the files and the folders. With `karpathy` (dataset_coco.json), captions
-    and split come from that file, "val" is the validation split, "restval" is part of the training set, and images are
-    found under their 2014 or 2017 names.
+    and split come from the Karpathy file. "val" is the validation split, and "restval" is part of the training set.
+    Images are found under their 2014 or 2017 names.
 
     Args:
         root: the folder of the data set.
-        train: the official file of training captions in it.
-        test: the official file of test captions in it.
-        train_images: the folder of the training images in it, or a list of folders, which are searched in order.
-        test_images: the folder of the test images in it, or a list of folders.
-        karpathy: a file in Karpathy's format in it, instead of the official two.
-        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
-            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
-        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
-        vectors: a file of word vectors, in root or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
-            null trains Word2Vec on the training captions.
+        train: the official file of training captions in `root`.
+        test: the official file of test captions in `root`.
+        train_images: the folder of the training images in `root`, or a list of folders, which are searched in order.
+        test_images: the folder of the test images in `root`, or a list of folders.
+        karpathy: a file in Karpathy's format in `root`, in place of both official files.
+        distance: the distance between captions: wmd, tfidf, mean_vector, or module:name, a function that returns
+            vectors of a list of captions. Or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in
+            training.
+        word_weights: the weights of words in wmd and mean_vector: count (1), or idf, of the training captions.
+        vectors: a file of word vectors, in `root` or anywhere: word2vec, GloVe or fastText. null: Word2Vec is trained
+            on the training captions.
         normalize: scale word vectors to unit length first.
         empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
-        queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
+        queries: number of test images, drawn at random, that are queries. 0: each image is a query for all others.
         dim: dimension of word vectors that are trained.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
@@ -140,7 +141,7 @@ def coco(
 
 
 def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> CaptionedImage:
-    """An image of Karpathy's file, under its own name or its name in the 2017 download."""
+    """Return an image of Karpathy's file, under its own name or its name in the 2017 download."""
     paths = [root / entry.folder / entry.filename]
     if entry.cocoid is not None:
         paths += [root / folder / f"{entry.cocoid:012d}.jpg" for folder in ("train2017", "val2017")]
@@ -148,7 +149,7 @@ def _karpathy_record(root: Path, on_disk: DiskFiles, entry: KarpathyImage) -> Ca
 
 
 def _official_records(path: Path, option: str, images: list[Path], missing: Missing) -> list[CaptionedImage]:
-    """The listed images, with their captions in the order of the captions' ids."""
+    """Read the listed images, with their captions in the order of the captions' ids."""
     content = read_coco(path, option, "captions", _FIELDS)
     listed, on_disk = listed_images(path, content), DiskFiles()
     if missing == "refuse":
@@ -181,30 +182,31 @@ def flickr(
     dim: PositiveInt = 100,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Flickr8k or Flickr30k with five captions per image; the defaults are Flickr8k's own names and spelling.
+    """Read Flickr8k or Flickr30k with five captions per image. The defaults are Flickr8k's own names and spelling.
 
-    A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name per line, with or without ".jpg";
-    images that are in no list are not used. For Flickr30k: captions=results_20130124.token images=flickr30k-images, and
-    your own lists. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json) captions and split come from that
-    file.
+    A line of the token file is `NAME.jpg#K`, a tab, the caption. A list has one name per line, with or without ".jpg".
+    Images that are in no list are not used. For Flickr30k, set captions=results_20130124.token images=flickr30k-images,
+    and your own lists. With `karpathy` (dataset_flickr8k.json, dataset_flickr30k.json), captions and split come from
+    the Karpathy file.
 
     Args:
         root: the folder of the data set.
-        captions: the token file in it.
-        images: the folder of images in it, or a list of folders, which are searched in order.
-        train: the list of training images in it.
-        val: the list of validation images in it; null: without them.
-        test: the list of test images in it.
-        karpathy: a file in Karpathy's format in it, instead of the token file and the lists.
-        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
-            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
-        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
-        vectors: a file of word vectors, in root or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
-            null trains Word2Vec on the training captions.
+        captions: the token file in `root`.
+        images: the folder of images in `root`, or a list of folders, which are searched in order.
+        train: the list of training images in `root`.
+        val: the list of validation images in `root`. null: no validation images.
+        test: the list of test images in `root`.
+        karpathy: a file in Karpathy's format in `root`, in place of the token file and the lists.
+        distance: the distance between captions: wmd, tfidf, mean_vector, or module:name, a function that returns
+            vectors of a list of captions. Or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in
+            training.
+        word_weights: the weights of words in wmd and mean_vector: count (1), or idf, of the training captions.
+        vectors: a file of word vectors, in `root` or anywhere: word2vec, GloVe or fastText. null: Word2Vec is trained
+            on the training captions.
         normalize: scale word vectors to unit length first.
         empty: what to do with images whose captions have no word with a vector: "refuse", or "drop" and count them.
         missing: what to do with images that have no file or no caption: "refuse", or "drop" and count them.
-        queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
+        queries: number of test images, drawn at random, that are queries. 0: each image is a query for all others.
         dim: dimension of word vectors that are trained.
         seed: seed of the draw of queries, and of the training of word vectors.
     """
@@ -231,16 +233,16 @@ def flickr(
 
 
 def read_tokens(path: Path) -> dict[str, list[str]]:
-    """The captions of each image of a token file, in the order of their numbers, without blank ones.
+    """Read the captions of each image from a token file, in the order of their numbers, without blank captions.
 
     Raises:
-        InputError: a line has another form, or repeats the key of an earlier one.
+        InputError: a line has another form, or repeats the key of an earlier line.
     """
     captions: dict[str, dict[int, str]] = {}
     lines: dict[str, int] = {}
     for number, line in read_lines(path, "captions"):
         key, tab, caption = line.partition("\t")
-        # A name may contain '#', and need not end in .jpg: one of Flickr8k's ends in .jpg.1
+        # A name may contain '#', and need not end in .jpg: one name of Flickr8k ends in .jpg.1
         name, separator, number_text = key.strip().rpartition("#")
         order = whole_number(number_text)
         if not (tab and separator and name) or order is None:
@@ -257,5 +259,5 @@ def read_tokens(path: Path) -> dict[str, list[str]]:
 
 
 def _as_keys(names: list[str], captions: dict[str, list[str]]) -> list[str]:
-    """Names as the token file has them: some lists omit the .jpg."""
+    """Return names as the token file writes them. Some lists omit the .jpg."""
     return [name if name in captions or f"{name}.jpg" not in captions else f"{name}.jpg" for name in names]

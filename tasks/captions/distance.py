@@ -1,9 +1,9 @@
-"""How captions are compared: word vectors, and the options of the distance, fitted to the training captions."""
+"""Distances between captions: word vectors, and options that are fitted to the training captions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -24,17 +24,17 @@ Captions: TypeAlias = "Sequence[Sequence[str]]"
 
 
 def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, seed: int) -> WordVectors:
-    """The vectors of all words of these captions that have one.
+    """Return the vectors of all words in these captions that have a vector.
 
     Args:
-        path: a file of word vectors; None: they are trained on the training captions.
+        path: a file of word vectors. None: vectors are trained on the training captions.
         train: the captions of each training image.
         test: the captions of each validation and test image.
         dim: dimension of vectors that are trained.
-        seed: seed of that training.
+        seed: seed of the training of vectors.
 
     Raises:
-        InputError: the file cannot be read, or fewer than half of the words have a vector in it.
+        InputError: the file cannot be read, or has vectors of fewer than half of the words.
     """
     images = chain.from_iterable(map(caption_tokens, (train, test)))
     counts = Counter(chain.from_iterable(map(chain.from_iterable, images)))
@@ -50,9 +50,9 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
 
 
 def vectors_in_words(path: Path | None, vectors: WordVectors, train: Captions, option: str = "task.vectors") -> str:
-    """Where word vectors are from, in words: their file and what was left out of it, or the captions.
+    """Describe the source of word vectors: a file and its omitted rows, or the training captions.
 
-    `option` takes another file.
+    `option` is the name of the option that takes a file of word vectors.
     """
     if path is None:
         return f"{training_words(train)}; vectors of a large corpus are better: {option}=FILE"
@@ -61,12 +61,12 @@ def vectors_in_words(path: Path | None, vectors: WordVectors, train: Captions, o
 
 
 def training_words(train: Captions) -> str:
-    """What word vectors of no file were trained on, in words."""
+    """Describe the captions on which word vectors were trained."""
     return f"Word2Vec, trained on the {sum(map(len, train)):,} captions of {len(train):,} training images"
 
 
 def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:
-    """The captions in an order drawn by their words: word vectors depend on the order in which captions are seen."""
+    """Return the captions in an order drawn by their words, as word vectors depend on the order of captions."""
     sort_keys = positions([" ".join(words) for words in captions], seed, "word vectors")
     return [captions[row] for row in np.argsort(sort_keys, kind="stable").tolist()]
 
@@ -81,11 +81,11 @@ _SAMPLE = 300
 
 @dataclass(frozen=True)
 class DistanceOptions:
-    """The options `distance` and `word_weights`, checked.
+    """The checked options `distance` and `word_weights`.
 
     Args:
         distance: the name of a distance, or several with their weights in the sum.
-        word_weights: the weights of words of "wmd" and "mean_vector".
+        word_weights: the weights of words in "wmd" and "mean_vector".
     """
 
     distance: str | Mapping[str, float]
@@ -112,17 +112,17 @@ class DistanceOptions:
 
     @property
     def needs_vectors(self) -> bool:
-        """Whether words need vectors."""
+        """True if words need vectors."""
         return not {"wmd", "mean_vector"}.isdisjoint(self.weights)
 
 
 @dataclass(frozen=True)
 class CaptionDistance:
-    """What compares the captions of a task: the same in all of its splits.
+    """The distance between captions of a task, the same in all splits of the task.
 
     Args:
         choice: the distance.
-        train: the captions of the training images: word weights and the scales of a sum come from them.
+        train: the captions of the training images, which give the word weights and the scales of a sum.
         others: the captions of the other splits, whose words get weights too.
         vectors: word vectors.
         normalize: scale word vectors to unit length first.
@@ -138,13 +138,13 @@ class CaptionDistance:
 
     @property
     def needs(self) -> str:
-        """What an image needs, in words."""
+        """A description of the captions that an image needs."""
         if self.choice.needs_vectors:
             return "a word that has a vector"
         return "a word" if "tfidf" in self.choice.weights else "a caption with a vector"
 
     def labels(self, captions: Captions) -> tuple[LabelSpace, list[int]]:
-        """The label space of the images that have labels, and their positions.
+        """Return the label space of the images that have labels, and their positions.
 
         Raises:
             InputError: no image has labels.
@@ -175,8 +175,7 @@ class CaptionDistance:
             )
         if name == "tfidf":
             return CaptionVectorLabels(captions, "tfidf", weights=self._idf, empty="drop")
-        encoder: Callable[[list[str]], Any] = import_by_name(name)
-        return CaptionVectorLabels(captions, encoder, empty="drop")
+        return CaptionVectorLabels(captions, import_by_name(name), empty="drop")
 
     @cached_property
     def _idf(self) -> Mapping[str, float]:
@@ -184,7 +183,7 @@ class CaptionDistance:
 
     @cached_property
     def _means(self) -> Mapping[str, float]:
-        """The mean of each distance between some training images."""
+        """The mean of each distance over a sample of training images."""
         sort_keys = positions(["\n".join(texts) for texts in self.train], self.seed, "mean label distance")
         sample = [self.train[row] for row in np.argsort(sort_keys, kind="stable")[:_SAMPLE]]
         means = {}

@@ -1,17 +1,17 @@
 """The synthetic data set of captions: drawn scenes with English captions, from a seed.
 
-No caption mentions everything. The sentence forms are used in turn (a relation, the place, one thing in detail, a list,
-two things), and each caption draws its things, their attributes, and one of several synonyms for each.
+No caption mentions everything. The sentence forms are used in turn: a relation, the place, one thing in detail, a list,
+two things. Each caption draws its things, their attributes, and one of several synonyms for each thing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import numpy as np
 
-from contml._support.validation import NonNegativeInt, PositiveInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, PositiveInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Task, drawn
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
@@ -59,13 +59,13 @@ RELATIONS = {
     "beside": ("next to", "beside", "near"),
 }  # fmt: skip
 OPENINGS = ("there is", "a picture of", "a view of", "we see", "this shows")
-#: How often a relation is used: the first are more informative than the last.
+#: The relative frequency of each relation. The first relations are more informative than the last.
 _WEIGHTS = {"on": 6, "above": 5, "front": 4, "between": 4, "under": 2, "behind": 2, "left": 2, "right": 2, "beside": 1}
 NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def write_captions(random: Random, scene: Scene, count: int = 5) -> list[str]:
-    """`count` captions of a scene; the forms take turns, in random order."""
+    """Write `count` captions of a scene. The sentence forms take turns, in random order."""
     order = random.permutation(len(_FORMS))
     return [_FORMS[order[number % len(_FORMS)]](random, scene) for number in range(count)]
 
@@ -115,7 +115,7 @@ _FORMS = (_relation, _place, _detail, _list, _two)
 
 
 def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
-    """The thing with its article and at most `attributes` attributes: colour first, then pattern, then size."""
+    """Return the thing with its article and at most `attributes` attributes: colour first, then pattern, then size."""
     draws = random.random(3)
     size = _choose(random, SIZES[thing.large]) if draws[0] < 0.45 and attributes > 1 else ""
     pattern = _choose(random, PATTERNS[thing.pattern]) if thing.pattern != "plain" and draws[1] < 0.65 else ""
@@ -123,8 +123,7 @@ def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
     attribute_words = [word for word in (colour, pattern, size) if word][:attributes]
     words = [word for word in (size, pattern, colour) if word in attribute_words]
     words.append(_choose(random, NOUNS[thing.kind]))
-    article = "an" if words[0][0] in "aeiou" else "a"
-    return " ".join([article, *words])
+    return " ".join(["an" if words[0][0] in "aeiou" else "a", *words])
 
 
 def _verbs(thing: Thing) -> tuple[str, ...]:
@@ -139,15 +138,11 @@ def _one_of(random: Random, count: int) -> int:
     return int(random.random() * count)
 
 
-#: Items of a split: a query, and two others to rank.
-_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
-
-
 @check_ranges
 def synthetic(
-    train: _Items = 3000,
-    val: _Items = 500,
-    test: _Items = 1000,
+    train: SplitSize = 3000,
+    val: SplitSize = 500,
+    test: SplitSize = 1000,
     queries: NonNegativeInt = 200,
     size: Annotated[int, Range(16, whole=True)] = 64,
     captions: PositiveInt = 5,
@@ -157,22 +152,23 @@ def synthetic(
     dim: PositiveInt = 100,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Scenes of two to four things (balls, cats, cars, ...) with five captions each, drawn from a seed.
+    """Draw scenes of two to four things (balls, cats, cars, ...) with five captions each, from a seed.
 
-    Things have a colour, a size and a pattern, and are beside, on, above or in front of each other, in one of five
+    Things have a colour, a size and a pattern. They are beside, on, above or in front of each other, in one of five
     places. No caption mentions everything, and words have synonyms. Word vectors are trained on the training captions.
-    A scene of 64 pixels takes about two milliseconds to draw; what was drawn is kept in ~/.cache/contml.
+    A scene of 64 pixels takes about two milliseconds to draw. Drawn images are kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
-        val: number of validation images; the share of queries is that of the test images.
+        val: number of validation images. Test and validation images have the same share of queries.
         test: number of test images.
-        queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
+        queries: number of test images, drawn at random, that are queries. 0: each image is a query for all others.
         size: side of an image in pixels.
         captions: captions per image.
-        distance: how captions are compared: wmd, tfidf, mean_vector, or module:name, a function that returns vectors of
-            a list of captions; or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in training.
-        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
+        distance: the distance between captions: wmd, tfidf, mean_vector, or module:name, a function that returns
+            vectors of a list of captions. Or several with weights, {wmd: 0.5, tfidf: 0.5}, each divided by its mean in
+            training.
+        word_weights: the weights of words in wmd and mean_vector: count (1), or idf, of the training captions.
         normalize: scale word vectors to unit length first.
         dim: dimension of the word vectors.
         seed: seed of the scenes, the queries, and the training of word vectors.
@@ -186,14 +182,7 @@ def synthetic(
     caption_distance = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
 
     train_split, val_split, test_split = (
-        make_split(
-            images[rows],
-            names[rows],
-            texts[rows],
-            caption_distance,
-            queries=count,
-            seed=seed,
-        )
+        make_split(images[rows], names[rows], texts[rows], caption_distance, queries=count, seed=seed)
         for rows, count in (
             (slice(train), 0),
             (slice(train, train + val), queries_like(queries, test, val)),
@@ -202,11 +191,6 @@ def synthetic(
     )
     summary = [("word vectors", training_words(texts[:train]))] if choice.needs_vectors else []
     return Task(train_split, test_split, val_split, summary=summary)
-
-
-def draw_scene(seed: int, index: int, size: int = 64, count: int = 5) -> tuple[Array, list[str]]:
-    """One scene: pixels `[size, size, 3]` and `count` captions; (seed, index) is the same scene at any size."""
-    return _paint(seed, index, size)[0], _write(seed, index, count)
 
 
 def _paint(seed: int, index: int, size: int) -> tuple[Array]:

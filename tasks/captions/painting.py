@@ -1,11 +1,11 @@
-"""Synthetic scenes of two to four things, and their pictures: each thing of a few polygons, ellipses and arcs.
+"""Synthetic scenes of two to four things, and their pictures. A thing is a few polygons, ellipses and arcs.
 
 As in the real world, kinds have typical colours and places: cats are orange, grey or black and sit on rugs, cars are on
-streets and in snow. From this, word vectors learn which words mean nearly the same. Lengths are in image widths, y
+streets and in snow. From this, word vectors learn which words have similar meanings. Lengths are in image widths, y
 points down.
 
 Shapes are in the thing's own box: x from -0.5 to 0.5 of its width, y from 0 at its foot to 1 at its top. Things are
-drawn three times as large and averaged down; the backdrop is smooth and is drawn at the final size.
+drawn three times larger and averaged down. The backdrop is smooth and is drawn at the final size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Table: TypeAlias = "dict[str, float]"  # a choice and its weight
 
 
 class ThingKind(NamedTuple):
-    """Properties of a kind of thing; sizes are of a large thing; a small one is scaled by `SMALL`."""
+    """Properties of a kind of thing. Sizes are for a large thing. A small thing is scaled by `SMALL`."""
 
     width: float
     height: float
@@ -49,7 +49,7 @@ class Thing(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The position of thing `first` relative to thing `second`; `between` has a `third`."""
+    """The position of thing `first` relative to thing `second`. "between" also uses a thing `third`."""
 
     first: int
     word: str
@@ -103,7 +103,7 @@ _SCALES = {1: 1.3, 2: 1.18, 3: 0.98}
 
 
 def choose_scene(random: Random) -> Scene:
-    """A scene of two to four things of different kinds."""
+    """Draw a scene of two to four things of different kinds."""
     place = PLACES[int(random.integers(len(PLACES)))]
     count = 2 + draw_weighted(random, [0.3, 0.45, 0.25])
     weights = {name: kind.places[place] for name, kind in KINDS.items() if place in kind.places}
@@ -114,7 +114,7 @@ def choose_scene(random: Random) -> Scene:
 
 
 class _Spot(NamedTuple):
-    """The position of a thing: a column of the ground, or relative to the thing in that column."""
+    """A position for a thing: on the ground in a column, or relative to the thing in the column."""
 
     word: str  # ground, on, above, front
     column: int
@@ -139,7 +139,7 @@ def _arrange(random: Random, place: str, names: list[str]) -> Scene:
 
 
 def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots: list[_Spot]) -> list[_Spot]:
-    """The spots where a thing of this kind could stand."""
+    """Return the spots that are free for a thing of this kind."""
     grounded = [spot_index for spot_index, spot in enumerate(spots) if spot.word == "ground"]
     taken = {(spot.word, spot.column) for spot in spots}
     free_spots = [_Spot("ground", len(grounded), -1)] if len(grounded) < 3 and name != "balloon" else []
@@ -150,7 +150,7 @@ def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots
         if other_name in _CARRIERS and KINDS[name].carried and name not in _CARRIERS:
             free_spots.append(_Spot("on", column, spot_index))
         height = KINDS[other_name].height * (1 if large[kept[spot_index]] else SMALL)
-        if name in _FLIERS and height < 0.36:  # else there is no room above
+        if name in _FLIERS and height < 0.36:  # otherwise there is no room above
             free_spots.append(_Spot("above", column, spot_index))
         if large[kept[spot_index]] and KINDS[name].carried and other_name != "table":
             free_spots.append(_Spot("front", column, spot_index))
@@ -159,7 +159,7 @@ def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots
 
 def _place_things(random: Random, names: list[str], large: list[bool], spots: list[_Spot]) -> list[Thing]:
     num_columns = sum(spot.word == "ground" for spot in spots)
-    order = random.permutation(num_columns)  # the thing chosen first need not be on the left
+    order = random.permutation(num_columns)  # the first thing need not be on the left
     things: list[Thing] = []
     for name, is_large, spot in zip(names, large, spots, strict=True):
         kind, draws = KINDS[name], random.random(3)
@@ -214,7 +214,7 @@ def _pick(random: Random, table: Table) -> str:
 
 
 def draw_weighted(random: Random, weights: Sequence[float]) -> int:
-    """A position, drawn with a probability proportional to its weight."""
+    """Draw an index with a probability proportional to its weight."""
     remaining = random.random() * sum(weights)
     for position, weight in enumerate(weights):
         remaining -= weight
@@ -250,11 +250,14 @@ _BACKDROPS: dict[str, tuple[Colour, Colour, Colour, Colour]] = {
 
 
 class Shape(NamedTuple):
-    """One shape of a thing. paint: "body" has the pattern, "dark" and "light" are shades, others are in `_FIXED`."""
+    """One shape of a thing.
+
+    The paint "body" has the pattern, "dark" and "light" are shades. Other paints are in `_FIXED`.
+    """
 
     paint: str
     shape: str  # polygon, ellipse, arc
-    at: tuple[float, ...]  # corners of a polygon; left, bottom, right, top of an ellipse, and the angles of its arc
+    at: tuple[float, ...]  # corners of a polygon; or left, bottom, right, top of an ellipse, and angles of an arc
 
 
 def _oval(paint: str, *at: float) -> Shape:
@@ -310,7 +313,7 @@ _SHAPES: dict[str, tuple[Shape, ...]] = {
 
 
 def paint_scene(random: Random, scene: Scene, size: int) -> Array:
-    """The picture of a scene, `[size, size, 3]`; `random` draws its light, its backdrop and the shades of colours."""
+    """Paint a scene, `[size, size, 3]`. `random` draws its light, its backdrop and the shades of colours."""
     horizon = 0.5 + 0.1 * random.random()
     backdrop = Image.fromarray(_backdrop(random, scene.place, horizon)).resize((size, size), Image.Resampling.BICUBIC)
     canvas = backdrop.resize((size * SUPERSAMPLING,) * 2, Image.Resampling.NEAREST)
@@ -375,7 +378,7 @@ def _fill(canvas: Image.Image, mask: Image.Image, box: Box, paint: str, colour: 
     shades = {"dark": _mix(colour, _BLACK, 0.3), "light": _mix(colour, _WHITE, 0.3)}
     base_colour = _FIXED.get(paint) or shades.get(paint, colour)
     corner = box[:2]
-    if paint not in _FIXED:  # the outline: the same mask, moved a little in four directions, below the shape
+    if paint not in _FIXED:  # the outline, below the shape: the same mask, moved a little in four directions
         edge = _mix(base_colour, _BLACK, 0.55)
         for dx, dy in ((-rim, 0), (rim, 0), (0, -rim), (0, rim)):
             canvas.paste(edge, (corner[0] + dx, corner[1] + dy), mask)

@@ -1,4 +1,4 @@
-"""Splits of images with captions; incomplete images are refused, or omitted and counted. Gets the word vectors."""
+"""Splits of images with captions, and their word vectors. Incomplete images are refused, or omitted and counted."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from unicodedata import normalize
 
 from contml import InputError
 from contml.data import ImageFile, ImageSource, Split, Task, draw_queries
-from contml.data.renderers.labels import CaptionExplainer
 from contml.data.split import View
-from contml.labels import CaptionLabels
 
 from .._readers.folders import DiskFiles, Missing, refuse_absent
 from .._readers.splits import SplitItems, kept_split, queries_like, refuse_shared
@@ -21,7 +19,7 @@ from .distance import CaptionDistance, DistanceOptions
 
 
 class CaptionedImage(NamedTuple):
-    """An image and its captions: `key` is its name in the data set, `name` its path; `file` is None without a file."""
+    """An image and its captions. `key` is its name in the data set, `name` its path. `file` may be None."""
 
     key: str
     name: str
@@ -30,7 +28,7 @@ class CaptionedImage(NamedTuple):
 
     @classmethod
     def of(cls, on_disk: DiskFiles, folders: Sequence[Path], name: str, captions: list[str]) -> CaptionedImage:
-        """The record of an image in one of these folders."""
+        """Return the record of an image in one of these folders."""
         path = on_disk.locate(folders, name)
         return cls(name, str(path), on_disk.find(path), captions)
 
@@ -50,13 +48,13 @@ class CaptionOptions:
 
 
 def make_task(root: Path, source: Path, parts: SplitItems[CaptionedImage], options: CaptionOptions) -> Task:
-    """The task of these images.
+    """Build the task of captioned images.
 
     Args:
         root: the folder of the data set.
         source: the file of captions, for errors.
-        parts: the images; where no queries are named, `options.queries` of the test images are drawn.
-        options: the options of the reader.
+        parts: the images. Without named queries, `options.queries` of the test images are drawn.
+        options: the options of the task.
 
     Raises:
         InputError: an image is in two splits, has no file or no captions, or too few are left.
@@ -101,10 +99,10 @@ def make_task(root: Path, source: Path, parts: SplitItems[CaptionedImage], optio
 
 
 def _vectors_file(root: Path, given: str) -> Path:
-    """The file of word vectors: in the folder of the data set, or anywhere."""
+    """Return the path of the file of word vectors: in the folder of the data set, or anywhere."""
     path = Path(given).expanduser()
     for candidate in (root / path, path):
-        if any(place.is_file() for place in (candidate, *candidate.parents)):  # FILE.zip/MEMBER
+        if candidate.is_file():
             return candidate
     location = "" if path.is_absolute() else f" in {root} or in the current folder"
     raise InputError("vectors", f"no such file {given}{location}", hint="give a file of word vectors, or null to train")
@@ -113,7 +111,7 @@ def _vectors_file(root: Path, given: str) -> Path:
 def _complete(
     root: Path, source: Path, part: str, records: Sequence[CaptionedImage], options: CaptionOptions
 ) -> tuple[list[CaptionedImage], dict[str, int]]:
-    """The images that have a file and a caption; the others are refused, or omitted and counted."""
+    """Return the images that have a file and a caption. Other images are refused, or omitted and counted."""
     no_file = [Path(record.name) for record in records if record.file is None]
     no_caption = [record.name for record in records if not any(caption.strip() for caption in record.captions)]
     if options.missing == "refuse":
@@ -148,22 +146,22 @@ def make_split(
     seed: int = 0,
     excluded: Mapping[str, int] | None = None,
 ) -> Split:
-    """A split of images with captions.
+    """Build a split of images with captions.
 
     Args:
         images: the source of each image.
         names: the name of each item.
         captions: the captions of each item.
-        distance: what compares the captions, in all splits.
-        keys: names by which queries are drawn, without the folder of the data set; None: `names`.
+        distance: the distance between captions, the same in all splits.
+        keys: names without the folder of the data set, by which queries are drawn. None: `names`.
         empty: what to do with items whose captions cannot be compared: "refuse", or "drop" and count them.
-        queries: the number of queries, drawn at random, or the rows of the queries; 0: every item is a query against
-            all others.
-        seed: seed of that draw.
-        excluded: how many items were omitted before, by reason.
+        queries: the number of queries, drawn at random, or the rows of the queries. 0: every item is a query for
+            all other items.
+        seed: seed of the draw of queries.
+        excluded: number of items that were omitted before, by reason.
 
     Raises:
-        InputError: the captions of an item cannot be compared, or too few queries or other items are left.
+        InputError: the captions of an item cannot be compared, or too few queries or gallery items are left.
     """
     labels, kept_rows = distance.labels(captions)
     num_excluded = len(names) - len(kept_rows)
@@ -181,7 +179,4 @@ def make_split(
         if not query_rows or len(kept_rows) - len(query_rows) < 2:
             problem = f"{len(query_rows)} of {len(kept_rows)} test images are queries"
             raise InputError("queries", problem, "needs at least 1 query and 2 other images to find")
-    explainer = None
-    if isinstance(labels, CaptionLabels):
-        explainer = CaptionExplainer(labels, [names[row] for row in kept_rows])
-    return kept_split(images, names, labels, kept_rows, query_rows, counts, View(explainer=explainer))
+    return kept_split(images, names, labels, kept_rows, query_rows, counts, View())

@@ -26,23 +26,21 @@ _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
 @check_ranges
 def cars(
-    root: str,
-    crop_boxes: bool = False,
-    labels: LabelKind = "class",
-    missing: Literal["refuse", "drop"] = "refuse",
+    root: str, crop_boxes: bool = False, labels: LabelKind = "class", missing: Literal["refuse", "drop"] = "refuse"
 ) -> Task:
-    """Cars-196: training on car models 1 to 98 (8,054 images), testing on 99 to 196 (8,131).
+    """Read Cars-196: training on car models 1 to 98 (8,054 images), testing on 99 to 196 (8,131 images).
 
     The data set was published in two forms. One archive has all images: `cars_annos.mat` and `car_ims/000001.jpg`. Two
-    archives have one half each: `cars_train/00001.jpg` and `cars_test/00001.jpg` (the same names in both),
-    `devkit/cars_meta.mat`, `devkit/cars_train_annos.mat`, and beside the devkit `cars_test_annos_withlabels.mat`. The
-    official halves split within models; metric learning takes both together. If both forms exist, the first is read.
+    archives have one half each: `cars_train/00001.jpg` and `cars_test/00001.jpg`, with the same names in both. The
+    halves also need `devkit/cars_meta.mat`, `devkit/cars_train_annos.mat`, and beside the devkit
+    `cars_test_annos_withlabels.mat`. The official halves split within models. Metric learning uses both halves
+    together. If both forms exist, the first form is read.
 
     Args:
         root: the folder of the data set.
-        crop_boxes: crop images to the boxes of the cars; the usual protocol does not.
-        labels: what is compared: "class", the car models; or "year", their model years, which end the models' names.
-        missing: what to do where images or classes are missing: "refuse", or "drop" and count them; without
+        crop_boxes: crop images to the boxes of the cars. The usual protocol uses whole images.
+        labels: the labels: "class", the car models; or "year", their model years, from the ends of the models' names.
+        missing: what to do with missing images or classes: "refuse", or "drop" and count them. Without
             `cars_test_annos_withlabels.mat`, "drop" uses only the images of `cars_train`.
     """
     path = Path(root).expanduser()
@@ -55,7 +53,7 @@ def cars(
         content = read_mat(source)
         class_names = _class_names(source, content)
         items = _items(source, content, class_names, folder, "relative_im_path")
-    else:  # some copies have the devkit in a folder of its own, car_devkit
+    else:  # some copies have the devkit in another folder, car_devkit
         images = folder.parent if folder.name == "car_devkit" else folder
         items, class_names, source = _read_devkit(images, folder / "devkit", missing)
     if not crop_boxes:
@@ -65,7 +63,7 @@ def cars(
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[ClassImage], dict[Label, str], Path]:
-    """The items, the class names, and the file that errors name."""
+    """Return the items, the class names, and the file that errors name."""
     source = devkit / "cars_meta.mat"
     class_names = _class_names(source, read_mat(source))
     source = devkit / "cars_train_annos.mat"
@@ -82,7 +80,7 @@ def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[Cla
 
 
 def _image_folder(folder: Path, name: str) -> Path:
-    """A folder of images; some copies have a folder of the same name inside it."""
+    """Return a folder of images. Some copies have a folder of the same name inside it."""
     nested = folder / name / name
     return nested if nested.is_dir() else folder / name
 
@@ -97,7 +95,7 @@ def _items(
         name = np.ravel(record[file_field])
         if name.size != 1 or not isinstance(name[0], str) or not name[0].strip():
             raise InputError(f"{path}: record {row}: {file_field}", str(name.tolist()), "must be a file name")
-        # The file stores each number in the smallest type that holds it: sums in uint8 would overflow.
+        # The file stores each number in the smallest possible type. Sums in uint8 would overflow.
         number, x1, y1, x2, y2 = (_whole(path, row, field, record[field]) for field in ("class", *_BOX))
         if number not in class_names:
             allowed = f"must be 1 to {len(class_names)}"

@@ -22,16 +22,16 @@ _LAST_TRAINING_CLASS = 100
 
 @check_ranges
 def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] = "refuse") -> Task:
-    """CUB-200-2011: birds; training on species 1 to 100 (5,864 images), testing on 101 to 200 (5,924).
+    """Read CUB-200-2011: birds. Training on species 1 to 100 (5,864 images), testing on 101 to 200 (5,924 images).
 
-    The folder is `CUB_200_2011`, as in the archive, or the one that holds it: `images.txt`,
-    `image_class_labels.txt`, `classes.txt`, `images/001.Black_footed_Albatross/NAME.jpg`. `train_test_split.txt` is
-    not used: it splits within species.
+    The folder is `CUB_200_2011`, as in the archive, or its parent folder. `CUB_200_2011` holds `images.txt`,
+    `image_class_labels.txt`, `classes.txt`, `images/001.Black_footed_Albatross/NAME.jpg`. `train_test_split.txt` is not
+    used, because this list splits within species.
 
     Args:
         root: the folder of the data set.
-        crop_boxes: crop images to the boxes of the birds (`bounding_boxes.txt`); the usual protocol does not.
-        missing: what to do where images or classes are missing: "refuse", or "drop" and count them.
+        crop_boxes: crop images to the boxes of the birds (`bounding_boxes.txt`). The usual protocol uses whole images.
+        missing: what to do with missing images or classes: "refuse", or "drop" and count them.
     """
     folder = folder_with(root, "images.txt", ["CUB_200_2011"], "CUB-200-2011, CUB_200_2011")
     source, label_file, class_file = (folder / name for name in ("images.txt", "image_class_labels.txt", "classes.txt"))
@@ -58,7 +58,7 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
 
 
 def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
-    """The line and the text of each image id, from a list of image ids and one other column."""
+    """Read the line and the text of each image id, from a list of image ids and one other column."""
     entries: dict[int, tuple[int, str]] = {}
     for line, (image, text) in read_rows(path, ["image_id", column]):
         number = number_from_one(path, line, "image_id", image)

@@ -2,10 +2,10 @@
 
 A species is a point in the unit cube of `TRAITS`: the shape of body, head, legs and antennae, the pattern on the back,
 and the relations of its colours. Species of one genus are near each other. An image shows one specimen: rotated, bent,
-scaled, with a random pose of the legs, light and shift in hue, among blades and pebbles, with camera noise. Everything
-is drawn from distances to outlines: edges are smooth without supersampling.
+scaled, with a random pose of the legs, light and shift in hue. Blades and pebbles lie around the beetle, and the image
+has camera noise. Everything is drawn from distances to outlines, so edges are smooth without supersampling.
 
-The beetle's frame: x points to the side, y from head (negative) to tail; 1 is half the width of the image.
+In the beetle's frame, x points to the side, and y from head (negative) to tail. 1 is half the width of the image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contml.labels import ClassLabels
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Traits: TypeAlias = "dict[str, float]"
 
-#: The traits of a species and their ranges. Lengths are half widths of the image; hues are parts of a circle.
+#: The traits of a species and their ranges. Lengths are in half widths of the image. Hues are parts of a circle.
 TRAITS = {
     "length": (0.30, 0.46),  # half the length of the body
     "aspect": (0.50, 0.95),  # width / length of the body
@@ -35,7 +35,7 @@ TRAITS = {
     "antenna": (0.16, 0.50),
     "antenna_angle": (0.25, 1.2),  # radians from straight ahead
     "antenna_curl": (-0.8, 0.8),
-    "club": (-0.05, 0.07),  # radius of the antenna's tip; below 0 there is none
+    "club": (-0.05, 0.07),  # radius of the antenna's tip; below 0: no tip
     "legs": (2.0, 4.999),  # pairs
     "leg": (0.24, 0.46),
     "knee": (0.4, 1.3),  # radians that the shin is turned backwards
@@ -44,7 +44,7 @@ TRAITS = {
     "repeats": (1.0, 3.6),  # bands or rows of spots on half the body
     "phase": (0.0, 1.0),
     "cover": (0.25, 0.75),  # share of the back that the pattern takes
-    "rim": (-0.12, 0.16),  # width of a seam round the back; below 0 there is none
+    "rim": (-0.12, 0.16),  # width of a seam round the back; below 0: no seam
     "hue": (0.0, 1.0),
     "pattern_hue": (0.0, 1.0),  # relative to the body's hue
     "thorax_hue": (-0.25, 1.25),  # 0: the body's colour, 1: the pattern's
@@ -52,7 +52,7 @@ TRAITS = {
     "contrast": (-1.0, 1.0),  # of the pattern: darker or lighter than the body
     "saturation": (0.35, 0.95),
 }
-#: Species of a genus, and how far apart they are, as a share of each trait's range.
+#: Number of species of a genus, and their distance as a share of each trait's range.
 GENUS, SPREAD = 4, 0.4
 
 #: Beginnings of words, syllables, endings of genera, endings of species.
@@ -75,7 +75,7 @@ class Species(NamedTuple):
 
 
 def species(seed: int, number: int) -> Species:
-    """Species `number` of the data set of a seed."""
+    """Return species `number` of the data set of a seed."""
     genus_random = np.random.default_rng([seed, _GENUS_STREAM, number // GENUS])
     species_random = np.random.default_rng([seed, _SPECIES_STREAM, number])
     position = genus_random.uniform(size=len(TRAITS)) + SPREAD * species_random.uniform(-1, 1, len(TRAITS))
@@ -94,7 +94,7 @@ def _word(random: np.random.Generator, endings: list[str]) -> str:
 
 
 def draw_specimen(kind: Species, item: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Pixels `[size, size, 3]` of specimen `item` of a species."""
+    """Draw pixels `[size, size, 3]` of specimen `item` of a species."""
     random, traits = np.random.default_rng([kind.seed, _SPECIMEN_STREAM, kind.number, item]), kind.traits
     axis = ((np.arange(size, dtype=np.float32) + 0.5) * 2 / size - 1).astype(np.float32)
     x, y = np.meshgrid(axis, axis)
@@ -142,7 +142,7 @@ def _paint(
 
 
 def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: Array, second: Array) -> Array:
-    """Colours `[H, W, 3]` of the back; a, b from -1 to 1 over it."""
+    """Return colours `[H, W, 3]` of the back. a and b are positions on the back, from -1 to 1."""
     side, kind = np.abs(a), int(min(t["pattern"], 3))
     if kind == 3:
         rows = b * t["repeats"] + t["phase"]
@@ -160,7 +160,7 @@ def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: A
 
 
 def _colours(t: Traits, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Colours of shell, pattern and thorax, `[3]` each; all hues of a specimen are shifted by the same amount."""
+    """Return colours of shell, pattern and thorax, `[3]` each. One shift changes all hues of a specimen."""
     hue_shift = random.uniform(-0.1, 0.1)
     gain = random.uniform(0.85, 1.15)
     shell = _rgb(t["hue"] + hue_shift, t["saturation"], gain * t["value"])
@@ -171,7 +171,7 @@ def _colours(t: Traits, random: np.random.Generator) -> tuple[Array, Array, Arra
 
 
 def _limbs(t: Traits, front: float, neck: float, gait: list[float]) -> tuple[Array, list[tuple[float, float]]]:
-    """Legs and antennae as segments `[S, 5]` (from, to, half width), and the tips of the antennae."""
+    """Return legs and antennae as segments `[S, 5]` (from, to, half width), and the tips of the antennae."""
     segments, tips = [], []
     num_pairs, half_width = int(t["legs"]), t["length"] * t["aspect"]
     for side in (-1, 1):
@@ -192,12 +192,12 @@ def _limbs(t: Traits, front: float, neck: float, gait: list[float]) -> tuple[Arr
 
 
 def _step(start: tuple[float, float], side: int, angle: float, length: float) -> tuple[float, float]:
-    """The end of a segment that points outwards on a side; the angle is measured towards the head."""
+    """Return the end of a segment that points outwards on a side. The angle is measured towards the head."""
     return start[0] + side * length * math.cos(angle), start[1] - length * math.sin(angle)
 
 
 def _segments(x: Array, y: Array, segments: Array) -> Array:
-    """Signed distance `[H, W]` to the nearest of segments `[S, 5]` with round ends."""
+    """Return the signed distance `[H, W]` to the nearest of segments `[S, 5]` with round ends."""
     x0, y0, x1, y1, width = segments.T[:, :, None, None]
     dx, dy = x1 - x0, y1 - y0
     share = np.clip(((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy), 0, 1)
@@ -214,7 +214,7 @@ def _shadow(t: Traits, u: Array, v: Array) -> Array:
 
 
 def _lit(colour: Array, a: Array, b: Array, radius: Array, light: float, random: np.random.Generator) -> Array:
-    """A colour on a dome over the unit disc, with a highlight; the light comes from an angle in the image."""
+    """Return a colour on a dome over the unit disc, with a highlight. The light comes from an angle in the image."""
     height = np.sqrt(np.clip(1 - 0.9 * radius * radius, 0.02, 1))
     facing = -0.5 * (math.cos(light) * a + math.sin(light) * b) + 0.8 * height
     gloss = np.clip(facing, 0, 1) ** 14 * random.uniform(0.05, 0.45)
@@ -222,7 +222,7 @@ def _lit(colour: Array, a: Array, b: Array, radius: Array, light: float, random:
 
 
 def _ground(random: np.random.Generator, x: Array, y: Array, edge: float) -> Array:
-    """Soil, sand or leaf, with clutter on it."""
+    """Paint soil, sand or leaf, with clutter."""
     size = len(x)
     base = _rgb(random.uniform(), random.uniform(0.05, 0.4), random.uniform(0.4, 0.9))
     coarse, fine = _clouds(random, 3, size), _clouds(random, 9, size)
@@ -233,7 +233,7 @@ def _ground(random: np.random.Generator, x: Array, y: Array, edge: float) -> Arr
 
 
 def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
-    """Smooth noise `[size, size]` with `grains` grains per side."""
+    """Return smooth noise `[size, size]` with `grains` grains per side."""
     noise = random.normal(0, 1, (grains, grains)).astype(np.float32)
     return np.asarray(Image.fromarray(noise).resize((size, size), Image.Resampling.BICUBIC))
 
@@ -241,7 +241,7 @@ def _clouds(random: np.random.Generator, grains: int, size: int) -> Array:
 def _litter(
     picture: Array, random: np.random.Generator, x: Array, y: Array, edge: float, count: int, *, outside: bool = False
 ) -> None:
-    """Draw blades and pebbles anywhere; outside: only near the edge of the image, on top."""
+    """Draw blades and pebbles anywhere. If `outside`, draw them only near the edge of the image, on top."""
     for _ in range(count):
         colour = _rgb(random.uniform(), random.uniform(0.1, 0.7), random.uniform(0.2, 0.95))
         angle = random.uniform(0, 2 * math.pi)
@@ -275,12 +275,12 @@ def _lay(picture: Array, cover: Array, colour: Array) -> None:
 
 
 def _rgb(hue: float, saturation: float, value: float) -> Array:
-    """Red, green and blue, 0 to 1, `[3]`."""
+    """Return red, green and blue, 0 to 1, `[3]`."""
     k = (np.array([5.0, 3.0, 1.0]) + 6 * hue) % 6
     return np.asarray(value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1), np.float32)
 
 
-#: Numbers of the first validation and test species: training sets never reach them; multiples of a genus.
+#: Numbers of the first validation and test species. Training sets never reach them. They are multiples of a genus.
 _FIRST_VAL, _FIRST_TEST = 500_000, 1_000_000
 
 
@@ -299,10 +299,10 @@ def synthetic(
     size: Annotated[int, Range(8, whole=True)] = 48,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Drawn beetles of many species, in any pose and light, with clutter; no species is in two splits.
+    """Draw beetles of many species, in any pose and light, with clutter. No species is in two splits.
 
     The seed draws the traits of each species (shape, legs, pattern, relations of colours), four species per genus. No
-    genus is in two splits. A beetle of 48 pixels takes about two milliseconds to draw; what was drawn is kept in
+    genus is in two splits. A beetle of 48 pixels takes about two milliseconds to draw. Drawn images are kept in
     ~/.cache/contml.
 
     Args:
@@ -327,7 +327,7 @@ def _draw_split(seed: int, first: int, classes: int, per_class: int, size: int) 
     kinds = [species(seed, first + number) for number in range(classes)]
     items = [(number, item) for number in range(classes) for item in range(per_class)]
     (pixels,) = drawn(_draw, seed, [(first + number, item) for number, item in items], size, "beetles")
-    labels = ClassLabels([first + number for number, _ in items])  # a test species is none of training
+    labels = ClassLabels([first + number for number, _ in items])  # no test species is a training species
     return Split(
         images=[Pixels(image) for image in pixels],
         names=[f"{kinds[number].name} {item + 1}" for number, item in items],
@@ -336,6 +336,6 @@ def _draw_split(seed: int, first: int, classes: int, per_class: int, size: int) 
 
 
 def _draw(seed: int, specimen: tuple[int, int], size: int) -> tuple[Array]:
-    """Pixels `[size, size, 3]` of a specimen: the number of its species, and its own."""
+    """Draw pixels `[size, size, 3]` of a specimen. `specimen` is the number of its species, and its own number."""
     number, item = specimen
     return (draw_specimen(species(seed, number), item, size),)

@@ -16,7 +16,7 @@ from .._readers.folders import Missing, folder_with
 from .._readers.splits import refuse_shared
 from .reading import ClassImage, Label, PublishedCounts, published_task, read_rows
 
-#: The published list is the split of metric learning; queries and gallery show the same garments.
+#: The published list is the split of metric learning. Queries and gallery show the same garments.
 PUBLISHED = {
     "train": PublishedCounts(25882, 3997),
     "query": PublishedCounts(14218, 3985),
@@ -31,15 +31,16 @@ _COLUMNS = ("image_name", "item_id", "evaluation_status")
 def inshop(
     root: str, images: Literal["img", "img_highres"] = "img", missing: Literal["refuse", "drop"] = "refuse"
 ) -> Task:
-    """In-Shop Clothes Retrieval: training on 25,882 images; 14,218 queries rank a gallery of 12,612.
+    """Read In-Shop Clothes Retrieval: training on 25,882 images; 14,218 queries rank a gallery of 12,612 images.
 
-    The folder holds `Eval/list_eval_partition.txt` and, unpacked, `Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg`
-    and so on. The list and `img` may also be directly in the folder. Some training garments have one image.
+    The folder holds `Eval/list_eval_partition.txt` and the unpacked images, such as
+    `Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg`. The list and `img` may also be directly in the folder. Some
+    training garments have one image.
 
     Args:
         root: the folder of the data set.
         images: the folder of images: "img" (256 pixels) or "img_highres".
-        missing: what to do where images or garments are missing: "refuse", or "drop" and count them.
+        missing: what to do with missing images or garments: "refuse", or "drop" and count them.
     """
     mark = _LIST if (Path(root).expanduser() / _LIST).is_file() else f"Eval/{_LIST}"
     subfolders = ["In-shop Clothes Retrieval Benchmark", "inshop", "Inshop_Clothes"]
@@ -74,6 +75,6 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[ClassIma
 
 
 def _class_name(item: ClassImage) -> str:
-    """Such as "women dresses 2", from the folders of the image."""
+    """Return a name such as "women dresses 2", from the folders of the image."""
     *_, gender, category, _, _ = ("", "", *item.path.parts)
     return f"{gender.lower()} {category.lower().replace('_', ' ')} {item.label}"

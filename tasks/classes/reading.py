@@ -1,4 +1,4 @@
-"""Shared by the readers of class data: lists of images, published counts, missing files, and the splits."""
+"""Functions that readers of class data share: lists of images, published counts, missing files, and the splits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .._readers.folders import DiskFiles, Missing, refuse_absent
 
 #: The number or the name of a class in a data set.
 Label: TypeAlias = "int | str"
-#: What is compared: classes, or the years that the names of classes end with.
+#: The kind of label: classes, or the years that end the names of classes.
 LabelKind: TypeAlias = Literal["class", "year"]
 #: Left, top, right, bottom in pixels, counted from the edges of the file's image.
 Box: TypeAlias = "tuple[float, float, float, float]"
 
 
 class ClassImage(NamedTuple):
-    """An image file and its class; box: the part of the image to crop to."""
+    """An image file and its class. `box` is the part of the image to crop to."""
 
     path: Path
     label: Label
@@ -32,7 +32,7 @@ class ClassImage(NamedTuple):
 
 
 class PublishedCounts(NamedTuple):
-    """The published size of a part; `ids` are its class numbers where these have no gaps."""
+    """The published numbers of images and classes of a part. `ids` are the class numbers, or None if they have gaps."""
 
     images: int
     classes: int
@@ -42,15 +42,15 @@ class PublishedCounts(NamedTuple):
 def read_rows(
     path: Path, columns: Sequence[str], head: Sequence[Sequence[str]] = ()
 ) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a list, split at white space, with their line numbers; empty lines are skipped.
+    """Read the rows of a list, split at white space, with their line numbers. Empty lines are skipped.
 
     Args:
         path: the file.
-        columns: what a row holds; the last column may contain spaces.
-        head: the words of the first lines, which are not rows; "N" means any number.
+        columns: the names of the columns. The last column may contain spaces.
+        head: the words of the first lines, which are not rows. "N" means any number.
 
     Raises:
-        InputError: no such file, not text, another head, or a row with too few fields.
+        InputError: the file is missing or not text, its head differs, or a row has too few fields.
     """
     lines = dict(read_lines(path))
     for number, words in enumerate(head, start=1):
@@ -67,7 +67,7 @@ def read_rows(
 
 
 def number_from_one(path: Path, line: int, name: str, text: str) -> int:
-    """A field as a whole number, 1 or more."""
+    """Return a field as a whole number, 1 or more."""
     number = whole_number(text)
     if not number:
         raise InputError(f"{path}:{line}: {name}", f"'{text}'", "must be a whole number, 1 or more")
@@ -75,7 +75,7 @@ def number_from_one(path: Path, line: int, name: str, text: str) -> int:
 
 
 def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[ClassImage]]:
-    """Training items, of classes up to number `last`, and test items, of the others."""
+    """Return training items, with classes up to number `last`, and test items, with the other classes."""
     return {
         "train": [item for item in items if int(item.label) <= last],
         "test": [item for item in items if int(item.label) > last],
@@ -85,10 +85,10 @@ def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[Cla
 def check_counts(
     source: Path, listed: Mapping[str, Sequence[ClassImage]], published: Mapping[str, PublishedCounts], missing: Missing
 ) -> None:
-    """Compare the number of listed images and classes with the published one.
+    """Compare the numbers of listed images and classes with the published numbers.
 
     Raises:
-        InputError: missing is "refuse" and the counts differ; or a part has fewer than two classes.
+        InputError: the counts differ and `missing` is "refuse", or a part has fewer than two classes.
     """
     for part, items in listed.items():
         classes = {item.label for item in items}
@@ -109,7 +109,7 @@ def check_counts(
 def items_on_disk(
     source: Path, listed: Mapping[str, Sequence[ClassImage]], missing: Missing
 ) -> dict[str, list[ClassImage]]:
-    """The items of each part whose image file exists. Each folder is listed once: 100,000 files take a second.
+    """Return the items of each part whose image file exists. Each folder is listed once: 100,000 files take a second.
 
     Args:
         source: the list, for errors.
@@ -117,7 +117,7 @@ def items_on_disk(
         missing: what to do with items without a file: "refuse", or "drop" them.
 
     Raises:
-        InputError: a file is missing and that is refused, or a part has fewer than two classes left.
+        InputError: a file is missing and `missing` is "refuse", or a part has fewer than two classes left.
     """
     on_disk = DiskFiles()
     existing = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
@@ -137,7 +137,7 @@ def published_task(
     recall_at: Sequence[int],
     labels: LabelKind = "class",
 ) -> Task:
-    """The task of a published data set of one list, checked for complete lists and files."""
+    """Build the task of a published data set with one list, and check for complete lists and files."""
     check_counts(source, listed, published, missing)
     return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at, labels)
 
@@ -149,7 +149,7 @@ def make_task(
     recall_at: Sequence[int] | None = None,
     labels: LabelKind = "class",
 ) -> Task:
-    """The task of the items found, by part: "train", and "test" or "query" and "gallery"."""
+    """Build the task of the items found, by part: "train", and "test" or "query" and "gallery"."""
 
     def split(parts: Sequence[str], recall_at: Sequence[int] | None = None) -> Split:
         items = [item for part in parts for item in found[part]]
@@ -162,7 +162,10 @@ def make_task(
 
 
 def val_groups(items: Sequence[ClassImage], labels: LabelKind) -> list[str] | None:
-    """The groups that a validation split does not divide: the classes, where years are compared."""
+    """Return the groups that a validation split keeps together: the classes, if labels are years.
+
+    Return None for other labels.
+    """
     return [str(item.label) for item in items] if labels == "year" else None
 
 
@@ -175,16 +178,16 @@ def make_split(
     missing: int = 0,
     labels: LabelKind = "class",
 ) -> Split:
-    """A split of items.
+    """Build a split of items.
 
     Args:
         items: the images and their classes.
         class_names: the name of each class.
-        roles: "query" for items that are queries; the others are the gallery. No "query": every item is a query
-            against all others.
+        roles: "query" for items that are queries; the others are the gallery. Without "query", every item is a query
+            for all others.
         recall_at: the K at which papers on the data set report Recall@K.
-        missing: how many items were omitted because they have no image file.
-        labels: what is compared.
+        missing: number of items that were omitted because they have no image file.
+        labels: the kind of label.
     """
     space: LabelSpace = ClassLabels([item.label for item in items])
     if labels == "year":
@@ -203,7 +206,7 @@ def make_split(
 
 
 def _year(name: str) -> int:
-    """The year that the name of a class ends with, as in "Audi S4 Sedan 2012"."""
+    """Return the year that ends the name of a class, as in "Audi S4 Sedan 2012"."""
     last_words = name.split()[-1:]
     if not last_words or not re.fullmatch(r"(1[89]|20)\d\d", last_words[0]):
         raise InputError(f"class {name!r}", "its name does not end with a year", hint="set labels=class")

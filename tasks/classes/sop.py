@@ -33,14 +33,15 @@ _COLUMNS = ("image_id", "class_id", "super_class_id", "path")
 
 @check_ranges
 def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
-    """Stanford Online Products: training on 59,551 images of 11,318 products, testing on 60,502 of 11,316 others.
+    """Read Stanford Online Products: training on 59,551 images of 11,318 products, testing on 60,502 of 11,316.
 
-    The folder is `Stanford_Online_Products`, as in the archive, or the one that holds it: `Ebay_train.txt`,
-    `Ebay_test.txt`, `bicycle_final/111085122871_0.JPG` and so on. A product has 2 to 12 images.
+    The folder is `Stanford_Online_Products`, as in the archive, or its parent folder. `Stanford_Online_Products` holds
+    `Ebay_train.txt`, `Ebay_test.txt`, `bicycle_final/111085122871_0.JPG` and so on. Training and test have different
+    products. A product has 2 to 12 images.
 
     Args:
         root: the folder of the data set.
-        missing: what to do where images or products are missing: "refuse", or "drop" and count them.
+        missing: what to do with missing images or products: "refuse", or "drop" and count them.
     """
     name = "Stanford_Online_Products"
     folder = folder_with(root, "Ebay_train.txt", [name], f"Stanford Online Products, {name}")
@@ -65,5 +66,5 @@ def _read(folder: Path, path: Path) -> list[ClassImage]:
 
 
 def _class_name(item: ClassImage) -> str:
-    """Such as "coffee maker 3", from the folder of the image."""
+    """Return a name such as "coffee maker 3", from the folder of the image."""
     return f"{item.path.parent.name.removesuffix('_final').replace('_', ' ')} {item.label}"

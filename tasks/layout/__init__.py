@@ -1,4 +1,4 @@
-"""Room layouts and other label maps: images retrieved by which surface or class lies where."""
+"""Room layouts and other label maps. Images are similar if the same surface or class lies in the same place."""
 
 from contml._support.imports import lazy_table
 

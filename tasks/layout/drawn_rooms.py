@@ -1,8 +1,8 @@
 """The synthetic data set of layouts: drawn rooms with exact surface maps, the same on every machine.
 
 Every pixel has the colour of the point that its ray hits: textures, windows and pictures lie in the planes of the
-surfaces, a lamp lights them, and furniture stands in front. Furniture changes the picture but not the layout. There
-are four rays per pixel.
+surfaces. A lamp lights the surfaces, and furniture stands in front. Furniture changes the picture but not the layout.
+There are four rays per pixel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from numpy.random import Generator
 
-from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task, check_queries, drawn
 
 from .._readers.label_maps import SURFACES, make_split
@@ -36,17 +36,17 @@ from .views import CEILING_PLANE, FLOOR_PLANE, Array, Camera, cast, choose_view,
 
 Picture: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
-#: Axes of a plane: the one perpendicular to it, and two along it, the upright one last.
+#: Axes of a plane: first the axis perpendicular to the plane, then two axes along the plane, the upright one last.
 _AXES = ((0, 2, 1), (0, 2, 1), (1, 0, 2), (1, 0, 2), (2, 0, 1), (2, 0, 1))
 #: Brightness of the sides of furniture that look along x, y, z.
 _SIDES = (0.78, 1.08, 0.92)
 
 
 def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
-    """One room: pixels `[size, size, 3]` in 0..255, and its surfaces `[size, size]` in canonical ids 1 to 5.
+    """Draw one room. Return pixels `[size, size, 3]`, 0 to 255, and its surfaces `[size, size]` in ids 1 to 5.
 
-    1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room at any size.
-    `seed` and `index` must be at least 0, `size` at least 8.
+    The ids are 1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. The same (seed, index) is the same room
+    at any size. `seed` and `index` must be at least 0, `size` at least 8.
     """
     Range(8).check("size", size)
     rng = np.random.default_rng([seed, index])
@@ -56,7 +56,7 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
     planes, lengths = meet(view, rays)
     picture = _paint_surfaces(rng, view, planes, lengths, rays, boxes)
     _paint_boxes(rng, view, picture, rays, lengths, boxes)
-    # Strided sums: numpy's mean over two axes takes ten times as long.
+    # Sums with strides, since numpy's mean over two axes takes ten times as long.
     rows = picture[:, ::2] + picture[:, 1::2]
     return _expose(rng, (rows[:, :, ::2] + rows[:, :, 1::2]) * np.float32(0.25)), surface_map(view, size)
 
@@ -67,12 +67,12 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
 def _paint_surfaces(
     rng: Generator, view: Camera, planes: Array, lengths: Array, rays: Array, boxes: list[Box]
 ) -> Array:
-    """Walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
+    """Paint walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
     picture = np.zeros((3, planes.size), np.float32)
     lamp = _choose_lamp(rng, view)
     paint, accent, second_colour = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
     wallpaper, skirting, cornice, ambient = rng.random(4).tolist()
-    # Every plane has its own random numbers, visible or not: turning the camera does not change the walls.
+    # Every plane has its own random numbers, visible or not, so turning the camera does not change the walls.
     seeds = rng.integers(0, 2**62, 6).tolist()
     for plane in range(6):
         pixels = np.flatnonzero(planes == plane)
@@ -102,14 +102,14 @@ def _paint_surfaces(
 
 
 def _choose_lamp(rng: Generator, view: Camera) -> Sequence[float]:
-    """Position of the lamp, and its strength."""
+    """Draw the position of the lamp, and its strength."""
     x, z, height, strength = rng.random(4).tolist()
     width, top, depth = view.room
     return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
 
 
 def _light(view: Camera, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
-    """Lambert's law on a plane, plus ambient light."""
+    """Return the brightness of a plane by Lambert's law, plus ambient light."""
     normal, horizontal, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
     squared = (a - lamp[horizontal]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
@@ -118,7 +118,7 @@ def _light(view: Camera, lamp: Sequence[float], plane: int, a: Array, b: Array, 
 
 
 def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
-    """Brightness of the floor: lower under and near furniture, 1 elsewhere."""
+    """Return the brightness of the floor: lower under and near furniture, 1 elsewhere."""
     light = np.ones_like(a)
     for box in boxes:
         if box.low[1] < 0.2:
@@ -131,7 +131,7 @@ def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
 
 
 def _hang(rng: Generator, view: Camera, colours: Array, a: Array, b: Array, length: float) -> None:
-    """Windows, a door and pictures on a wall, one beside the other."""
+    """Paint windows, a door and pictures on a wall, one beside the other."""
     top = view.room[1]
     slots = max(1, int(length / 1.7))
     for slot in range(slots):
@@ -161,7 +161,7 @@ def _hang(rng: Generator, view: Camera, colours: Array, a: Array, b: Array, leng
 
 
 def _frame(colours: Array, a: Array, b: Array, box: Sequence[float], colour: Colour, width: float) -> Array:
-    """Paint a frame on a wall at (middle, half, low, high); return the positions `[k]` of the points inside it."""
+    """Paint a frame on a wall at (middle, half, low, high). Return the positions `[k]` of the points inside it."""
     middle, half, low, high = box
     outside = np.maximum(np.abs(a - middle) - half, np.abs(b - (low + high) / 2) - (high - low) / 2)
     recolour(colours, outside < 0, colour)
@@ -172,7 +172,7 @@ def _frame(colours: Array, a: Array, b: Array, box: Sequence[float], colour: Col
 
 
 def _paint_boxes(rng: Generator, view: Camera, picture: Array, rays: Array, lengths: Array, boxes: list[Box]) -> None:
-    """Paint furniture over the surfaces, nearest in front; only pixels that a box can cover are tested."""
+    """Paint furniture over the surfaces, nearest in front. Only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())
     edges = (picture_boxes(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
@@ -203,7 +203,7 @@ def _paint_boxes(rng: Generator, view: Camera, picture: Array, rays: Array, leng
 
 
 def _expose(rng: Generator, picture: Array) -> Picture:
-    """Contrast, brightness, colour cast and sensor noise: pixels `[S, S, 3]` of a picture `[3, S, S]`."""
+    """Apply contrast, brightness, colour cast and sensor noise to a picture `[3, S, S]`. Return pixels `[S, S, 3]`."""
     contrast, brightness, grain, *cast_ = rng.random(6).tolist()
     gain = np.array([(0.75 + 0.35 * contrast) * (0.9 + 0.2 * c) for c in cast_], np.float32)[:, None, None]
     lit = picture * gain + (110 * (1 - gain) + np.float32(50 * (brightness - 0.5)))
@@ -212,36 +212,32 @@ def _expose(rng: Generator, picture: Array) -> Picture:
     return np.ascontiguousarray(np.clip(lit, 0, 255, out=lit).astype(np.uint8).transpose(1, 2, 0))
 
 
-#: Surface ids are 1 to 5; no pixel has id 0.
+#: Surface ids are 1 to 5. No pixel has id 0.
 _CLASSES, _UNKNOWN = 6, 0
-
-
-#: Items of a split: a query, and two others to rank.
-_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
 
 
 @check_ranges
 def synthetic(
-    train: _Items = 3000,
-    val: _Items = 500,
-    test: _Items = 1000,
+    train: SplitSize = 3000,
+    val: SplitSize = 500,
+    test: SplitSize = 1000,
     queries: NonNegativeInt = 200,
     size: Annotated[int, Range(8, whole=True)] = 64,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Synthetic furnished rooms, seen by cameras of varied position, direction and focal length, drawn from a seed.
+    """Draw furnished rooms from a seed, seen by cameras of varied position, direction and focal length.
 
-    The label map gives the surface that each pixel would show if the room were empty: 1 frontal wall, 2 left wall,
-    3 right wall, 4 floor, 5 ceiling. A view of two walls has a left and a right wall. Drawing takes about two
-    milliseconds per image of 64 pixels; what was drawn is kept in ~/.cache/contml.
+    The label map gives the surface that each pixel would show if the room were empty: 1 frontal wall, 2 left wall, 3
+    right wall, 4 floor, 5 ceiling. A view of two walls has a left and a right wall. Drawing takes about two
+    milliseconds per image of 64 pixels. Drawn images are kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
-        val: number of validation images; each is a query against all others.
+        val: number of validation images. Each is a query for all others.
         test: number of test images.
-        queries: this many test images are queries, the others the gallery; 0: every test image is a query.
+        queries: number of test images that are queries; the others are the gallery. 0: every test image is a query.
         size: side of an image and of its label map in pixels.
-        seed: another seed draws another data set.
+        seed: seed of the data set.
     """
     check_queries(queries, test)
 

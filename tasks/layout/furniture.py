@@ -1,6 +1,6 @@
-"""Colours and materials of rooms, and their furniture: pieces made of boxes, which hide some borders between surfaces.
+"""Colours, materials and furniture of rooms. Pieces of furniture are boxes, which hide some borders of surfaces.
 
-`a` is along the plane, `b` is up on a wall; `blur` is the width of the ray at each point, in metres.
+`a` is the position along the plane. On a wall, `b` points up. `blur` is the width of the ray at each point, in metres.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Colour: TypeAlias = "tuple[float, float, float]"  # r, g, b in 0..255
 
 
 def choose_colour(rng: Generator, vivid: float, dark: float = 0.15, light: float = 0.95) -> Colour:
-    """Any colour between two brightnesses; a small `vivid` keeps it near grey."""
+    """Draw any colour between two brightnesses. A small `vivid` keeps the colour near grey."""
     hue, saturation, value = rng.random(3).tolist()
     r, g, b = colorsys.hsv_to_rgb(hue, vivid * saturation**1.2, dark + (light - dark) * value)
     return 255 * r, 255 * g, 255 * b
 
 
 def choose_wood(rng: Generator) -> Colour:
-    """A brown between pale ash and wenge."""
+    """Draw a brown between pale ash and wenge."""
     tone, warm, value = rng.random(3).tolist()
     r, g, b = colorsys.hsv_to_rgb(0.055 + 0.05 * tone, 0.25 + 0.4 * warm, 0.25 + 0.6 * value)
     return 255 * r, 255 * g, 255 * b
 
 
 def mix(a: Colour, b: Colour, share: Array) -> Array:
-    """Colours `[3, n]`: `a` at share 0, `b` at share 1."""
+    """Mix two colours into colours `[3, n]`: `a` at share 0, `b` at share 1."""
     start, change = np.array(a, np.float32), np.subtract(b, a).astype(np.float32)
     return np.asarray(start[:, None] + change[:, None] * share)
 
@@ -43,25 +43,28 @@ def recolour(colours: Array, where: Array, colour: Colour) -> None:
 
 
 def _fade(share: Array, mean: float, blur: Array, period: float) -> Array:
-    """A pattern that fades to its mean as a ray becomes wider than half of a period."""
+    """Fade a pattern to its mean as a ray becomes wider than half of a period."""
     strength = np.clip(1.7 - 2.4 * blur / period, 0, 1)
     return np.asarray(mean + (share - mean) * strength)
 
 
 def _wave(x: Array, period: float, duty: float) -> Array:
-    """1 in the first part `duty` of each period, else 0."""
+    """Return 1 in the first part `duty` of each period, else 0."""
     turns = x / np.float32(period)
     return np.asarray((turns - np.floor(turns) < duty).astype(np.float32))
 
 
 def _cells(rng: Generator, i: Array, j: Array) -> Array:
-    """A random number in 0..1 for each cell (i, j) of a grid."""
+    """Draw a random number in 0..1 for each cell (i, j) of a grid."""
     table = rng.random(256, np.float32)
     return np.asarray(table[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255])
 
 
 def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float) -> Array:
-    """Paint or wallpaper: `wallpaper` chooses the kind, for all walls; sizes and contrast differ by wall."""
+    """Paint a wall with paint or wallpaper. `wallpaper` chooses the kind, for all walls of a room.
+
+    Sizes and contrast differ by wall.
+    """
     fine, coarse, faint = rng.random(3).tolist()
     if wallpaper < 0.4:  # plain paint
         share = np.zeros_like(a)
@@ -87,7 +90,7 @@ def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second
 
 
 def floor(rng: Generator, view: Camera, a: Array, b: Array, blur: Array) -> Array:
-    """Boards, tiles or a carpet, and perhaps a rug on it."""
+    """Paint boards, tiles or a carpet, and perhaps a rug on the floor."""
     kind, turned, coarse, faint, rug, *rug_layout = rng.random(10).tolist()
     if turned < 0.5:
         a, b = b, a
@@ -122,7 +125,7 @@ def floor(rng: Generator, view: Camera, a: Array, b: Array, blur: Array) -> Arra
 
 
 def ceiling(rng: Generator, a: Array, b: Array, blur: Array) -> Array:
-    """A plain white ceiling, beams, or panels."""
+    """Paint a plain white ceiling, beams, or panels."""
     kind, coarse, turned = rng.random(3).tolist()
     white = choose_colour(rng, 0.08, 0.8, 1.0)
     if kind < 0.7:
@@ -135,7 +138,7 @@ def ceiling(rng: Generator, a: Array, b: Array, blur: Array) -> Array:
     return mix(white, (150.0, 150.0, 150.0), _fade(joints, 0.08, blur, side))
 
 
-#: The largest share of the picture that one piece may cover, and the largest sum over all pieces, which may overlap.
+#: The largest share of the picture for one piece, and the largest sum over all pieces, which may overlap.
 _LARGEST, _COVERED = 0.5, 1.1
 #: The eight corners of a box: low or high in each direction.
 _CORNERS = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
@@ -151,7 +154,7 @@ class Box(NamedTuple):
 
 
 class FurniturePart(NamedTuple):
-    """A box of a piece of furniture: its extents along the wall, away from it and up, and the number of its colour."""
+    """A box of a piece of furniture, with its extents along the wall, away from it and up, and its colour number."""
 
     along: tuple[float, float]
     out: tuple[float, float]
@@ -160,7 +163,7 @@ class FurniturePart(NamedTuple):
 
 
 def furnish(rng: np.random.Generator, view: Camera) -> list[Box]:
-    """The furniture of a room, as boxes: up to five pieces along the visible walls, or free on the floor."""
+    """Draw the furniture of a room as boxes: up to five pieces along the visible walls, or free on the floor."""
     boxes: list[Box] = []
     pieces: list[Box] = []  # the bounding box of each
     covered = 0.0
@@ -180,9 +183,10 @@ def furnish(rng: np.random.Generator, view: Camera) -> list[Box]:
 
 
 def picture_boxes(view: Camera, boxes: list[Box]) -> Array:
-    """Bounding boxes `[N, 4]` in the picture: left, top, right, bottom of each box, in image widths.
+    """Return bounding boxes `[N, 4]` in the picture: left, top, right, bottom of each box, in image widths.
 
-    The whole picture if a box reaches behind the camera; left >= right or top >= bottom if it is not visible.
+    The bounding box is the whole picture if a box reaches behind the camera. A box is not visible if left >= right or
+    top >= bottom.
     """
     corners = np.array([(box.low, box.high) for box in boxes])[:, _CORNERS, (0, 1, 2)]  # [N,8,3]
     x, y, z = np.moveaxis((corners - view.eye) @ view.turn, 2, 0)
@@ -195,18 +199,18 @@ def picture_boxes(view: Camera, boxes: list[Box]) -> Array:
 
 
 def _share(view: Camera, box: Box) -> float:
-    """The share of the picture that a box can cover."""
+    """Return the share of the picture that a box can cover."""
     left, top, right, bottom = picture_boxes(view, [box])[0].tolist()
     return float(max(right - left, 0) * max(bottom - top, 0))
 
 
 def _overlap(a: Box, b: Box) -> bool:
-    """Whether two pieces overlap on the floor."""
+    """Return True if two pieces overlap on the floor."""
     return all(a.low[axis] < b.high[axis] and b.low[axis] < a.high[axis] for axis in (0, 2))
 
 
 def _piece(rng: np.random.Generator, view: Camera) -> list[Box]:
-    """One piece of furniture at a wall or at a distance from it; no box if it does not fit."""
+    """Draw one piece of furniture at a wall or at a distance from it. Return no boxes if the piece does not fit."""
     kind, wall, along, out, free = rng.random(5).tolist()
     length, parts = _KINDS[int(kind * len(_KINDS))](rng.random(4).tolist())
     colours = [choose_colour(rng, 0.75), choose_colour(rng, 0.5), choose_wood(rng)]
@@ -224,7 +228,7 @@ def _piece(rng: np.random.Generator, view: Camera) -> list[Box]:
 def _placed(
     part: FurniturePart, plane: int, across: int, start: float, gap: float, view: Camera, colour: Colour
 ) -> Box:
-    """A part as a box in the room's axes."""
+    """Return a part as a box in the room's axes."""
     low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
     low[across], high[across] = start + part.along[0], start + part.along[1]
     near, far = gap + part.out[0], gap + part.out[1]
@@ -234,7 +238,7 @@ def _placed(
 
 
 def _pendant(rng: np.random.Generator, view: Camera) -> list[Box]:
-    """A lamp under the ceiling."""
+    """Draw a lamp under the ceiling."""
     x, z, drop, size = rng.random(4).tolist()
     width, height, depth = view.room
     x, z, half = width * (0.3 + 0.4 * x), depth * (0.4 + 0.4 * z), 0.08 + 0.12 * size

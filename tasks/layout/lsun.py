@@ -1,8 +1,8 @@
 """The room layouts of the LSUN challenge.
 
-A layout type defines which surfaces are visible, and in which order the corner points are listed (RoomLayoutTypes.m of
-the challenge's toolkit). Each surface but one lies on one side of a line through some of the points, which is extended
-beyond the picture at both ends; the last surface is all other pixels.
+A layout type defines the visible surfaces, and the order of the corner points (RoomLayoutTypes.m of the challenge's
+toolkit). Each surface but one lies on one side of a line through some of the points. The line is extended beyond the
+picture at both ends. The last surface is all other pixels.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from .views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
 
 #: A component smaller than this share of the picture is a speck that a line cut off.
 _SPECK = 0.002
-#: How far lines are extended, in image sides. For each surface, a point far outside the picture on its side.
+#: The length by which lines are extended, in image sides. For each surface, a point far outside on its side.
 _FAR = 1000.0
 _SIDES = {LEFT: (-_FAR, 0.5), RIGHT: (_FAR, 0.5), FLOOR: (0.5, _FAR), CEILING: (0.5, -_FAR)}
 
 
 class LayoutType(NamedTuple):
-    """How many corner points a type has, the surface of the remaining pixels, and the lines of the others (1-based)."""
+    """A layout type: the number of corner points, the surface of the remaining pixels, and lines of other surfaces.
+
+    Points in lines are counted from 1.
+    """
 
     points: int
     rest: int
     lines: dict[int, tuple[int, ...]]
-    #: Points that are swapped in some of the published annotations.
+    #: Points that some published annotations swap.
     swaps: tuple[tuple[int, int], ...] = ()
 
 
@@ -58,9 +61,9 @@ TYPES = {
 
 
 def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
-    """The label map `[height, width]` of a layout in canonical ids, uint8.
+    """Draw the label map `[height, width]` of a layout in canonical ids, uint8.
 
-    kind: a layout type of `TYPES`. points `[n, 2]`: x, y in the picture, 0 to 1, in the order of the type.
+    `kind` is a layout type of `TYPES`. `points` `[n, 2]` are x, y in the picture, 0 to 1, in the order of the type.
     """
     from matplotlib.path import Path as Outline
 
@@ -74,10 +77,11 @@ def draw_surfaces(kind: int, points: Array, height: int, width: int) -> Array:
 
 
 def name_components(kind: int, points: Array, components: Array) -> tuple[Array, float]:
-    """Canonical ids `[H, W]` for a map of numbered components, 0 = unknown, and the share that agrees with the points.
+    """Return canonical ids `[H, W]` for a map of numbered components, and the share that agrees with the points.
 
-    The published maps number the regions between the lines in any order. Each gets the surface that
-    covers most of it in the map drawn from the points. For a type with swaps, the order that agrees best is taken.
+    0 is unknown. The published maps number the regions between the lines in any order. Each region gets the surface
+    that covers most of the region in the map drawn from the points. For a type with swaps, the order that agrees best
+    is used.
     """
     shape, known_pixels = components.shape, components > 0
     ids, id_indices, areas = np.unique(components, return_inverse=True, return_counts=True)
@@ -90,7 +94,7 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
         np.add.at(overlap, (id_indices, expected), 1)
         surfaces = np.where(known_pixels, overlap.argmax(1).astype(np.uint8)[id_indices], 0)
         agreement = float((surfaces == expected)[known_pixels].mean()) if known_pixels.any() else 0.0
-        # Components and surfaces must match one to one; if they do not, the score is lower.
+        # Components and surfaces must match one to one. Otherwise the score is lower.
         agreement *= len(np.unique(surfaces[known_pixels])) / max(num_components, len(np.unique(expected)))
         if agreement > best[1]:
             best = surfaces, agreement
@@ -98,7 +102,10 @@ def name_components(kind: int, points: Array, components: Array) -> tuple[Array,
 
 
 def _orders(layout: LayoutType) -> list[list[int]]:
-    """The possible orders of the points of a type, 0-based: as listed, then with some of its swaps."""
+    """Return the possible orders of the points of a type: the listed order, then orders with swaps.
+
+    Points are counted from 0.
+    """
     orders = [[*range(layout.points)]]
     for a, b in reversed(layout.swaps):
         swap = {a - 1: b - 1, b - 1: a - 1}
@@ -107,20 +114,23 @@ def _orders(layout: LayoutType) -> list[list[int]]:
 
 
 def _outline(line: Array, surface: int) -> Array:
-    """A closed outline `[n, 2]` of a surface's side of a line, which is extended at both ends."""
+    """Return a closed outline `[n, 2]` of a surface's side of a line, which is extended at both ends."""
     start, end = (_beyond(line[1], line[0]), _beyond(line[-2], line[-1]))
     return np.vstack((start, line[1:-1], end, _SIDES[surface]))
 
 
 def _beyond(inner: Array, end: Array) -> Array:
-    """A far point on the line from an inner point through an end; the end itself if both are the same point."""
+    """Return a far point on the line from an inner point through an end.
+
+    Return the end itself if both are the same point.
+    """
     direction = end - inner
     length = float(np.hypot(*direction))
     return np.asarray(end + direction * (_FAR / length) if length else end)
 
 
 class _PublishedSplit(NamedTuple):
-    """A published split: the name of its records, its folder of corrected maps, its number of images."""
+    """A published split: the name of its records, its folder of corrected maps, and its number of images."""
 
     records: str
     folder: str
@@ -128,7 +138,7 @@ class _PublishedSplit(NamedTuple):
 
 
 _TRAINING, _VALIDATION = _PublishedSplit("training", "train", 4000), _PublishedSplit("validation", "val", 394)
-#: Surface ids are 1 to 5; 0 is unknown.
+#: Surface ids are 1 to 5. 0 is unknown.
 _CLASSES, _UNKNOWN = 6, 0
 #: An annotation is excluded if its map and its corner points agree on less than this share of the picture.
 _MIN_AGREEMENT = 0.8
@@ -142,22 +152,27 @@ def lsun(
     queries: NonNegativeInt | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Task:
-    """The LSUN room-layout challenge: its training images for training, its validation images for testing.
+    """Read the LSUN room-layout challenge: its training images for training, its validation images for testing.
 
     The folder holds `training.mat`, `validation.mat`, `images/NAME.jpg` and `layout_seg/NAME.mat`. The numbers in these
-    maps have no meaning; layout type and corner points define the surfaces. Or the folder holds the corrected copy:
-    `surface_relabel/train/NAME.jpg` and `NAME.mat`, the same in `val/`, with or without the two record files. Surfaces
-    are 1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling; all else is unknown and ignored. Images of a type
-    other than 0 to 10 have no layout: they are excluded and counted, as are annotations whose map and corner points
-    disagree. The test images of the challenge have no public layouts. The paper's split of the validation images into
-    queries and gallery is not known; here the first fifth of them, in the order of `validation.mat`, are the queries.
+    maps have no meaning; layout type and corner points define the surfaces. Alternatively, the folder holds the
+    corrected copy: `surface_relabel/train/NAME.jpg` and `NAME.mat`, and the same in `val/`. The two record files may be
+    missing there.
+
+    Surfaces are 1 frontal wall, 2 left wall, 3 right wall, 4 floor, 5 ceiling. All other pixels are unknown and
+    ignored. Images of a type other than 0 to 10 have no layout. They are excluded and counted. Annotations whose map
+    and corner points disagree are excluded too.
+
+    The test images of the challenge have no public layouts. The paper's split of the validation images into queries and
+    gallery is not known. Here the first fifth of the validation images are the queries, in the order of
+    `validation.mat`.
 
     Args:
         root: the folder of the data set.
-        maps: "surface_relabel" or "layout_seg": the folder of maps; "auto": the first of these that exists; "points":
+        maps: "surface_relabel" or "layout_seg": the folder of maps. "auto": the first of both that exists. "points":
             maps are drawn from layout types and corner points, without files of maps.
         side: maps are resized to this many pixels square.
-        queries: this many of the first validation images are queries, the others the gallery; default: a fifth; 0:
+        queries: number of first validation images that are queries; the others are the gallery. Default: a fifth. 0:
             every validation image is a query.
         missing: what to do with an incomplete copy: "refuse" it, or "drop" the images without files.
     """
@@ -170,7 +185,7 @@ def lsun(
 
 
 class _Corners(NamedTuple):
-    """The original annotation of an image."""
+    """The layout type and the corner points of an image, as originally annotated."""
 
     type: int
     points: Array  # [n,2] x, y in pixels, from 1
@@ -178,7 +193,7 @@ class _Corners(NamedTuple):
 
 
 class _ListedRoom(NamedTuple):
-    """One image of `training.mat` or `validation.mat`; the corrected copy has no corners and perhaps no types."""
+    """One image of `training.mat` or `validation.mat`. The corrected copy has no corners and perhaps no types."""
 
     name: str
     type: int | None = None
@@ -247,7 +262,7 @@ def _read_split(
 
 
 def _find_records(folder: Path, source: str, part: _PublishedSplit) -> tuple[list[_ListedRoom], Path]:
-    """The images of a split, and the file or folder that lists them."""
+    """Return the images of a split, and the file or folder that lists them."""
     path = folder / f"{part.records}.mat"
     if path.is_file() or source != "surface_relabel":
         return _read_records(path, need_points=source != "surface_relabel"), path
@@ -257,7 +272,7 @@ def _find_records(folder: Path, source: str, part: _PublishedSplit) -> tuple[lis
 
 
 def _read_layout(record: _ListedRoom, image: Path, label: Path | None, side: int) -> Array | None:
-    """The surfaces of an image `[side, side]`, uint8; None where its map and its corner points disagree."""
+    """Read the surfaces of an image `[side, side]`, uint8. Return None if its map and its corner points disagree."""
     corners = record.corners
     if label is None:  # drawn from the corner points
         return None if corners is None else draw_surfaces(corners.type, _to_shares(corners, image), side, side)
@@ -271,7 +286,10 @@ def _read_layout(record: _ListedRoom, image: Path, label: Path | None, side: int
 
 
 def _to_shares(corners: _Corners, image: Path) -> Array:
-    """Corner points as shares of the picture; points outside are moved to its edge, as in the challenge's toolkit."""
+    """Return corner points as shares of the picture.
+
+    Points outside are moved to its edge, as in the challenge's toolkit.
+    """
     height, width = corners.resolution
     size = image_size(image)
     if size is not None and abs(size[0] * height - size[1] * width) > 0.04 * size[1] * width:
@@ -285,7 +303,7 @@ def _to_shares(corners: _Corners, image: Path) -> Array:
 
 
 def _read_records(path: Path, need_points: bool) -> list[_ListedRoom]:
-    """The records of a split. Fields are found by name: copies differ in fields and in their order."""
+    """Read the records of a split. Fields are found by name, as copies differ in fields and in their order."""
     variables = read_mat(path)
     name = path.stem if path.stem in variables or len(variables) != 1 else next(iter(variables))
     needed = ("image", "type", "point", "resolution") if need_points else ("image", "type")
@@ -323,7 +341,7 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _ListedRoom
 
 
 def _innermost(value: Any) -> Any:
-    """The content of MATLAB's nested 1 x 1 arrays: a text, a number, or an array of several values."""
+    """Return the content of MATLAB's nested 1 x 1 arrays: a text, a number, or an array of several values."""
     while isinstance(value, np.ndarray):
         if value.size != 1:
             return value if value.size else ""

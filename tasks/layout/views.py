@@ -1,8 +1,8 @@
-"""Cameras in box rooms: which surface every ray hits, and the canonical ids of the surfaces.
+"""Cameras in box rooms: the surface that every ray hits, and the canonical ids of the surfaces.
 
-A room is a box with corners (0, 0, 0) and (width, height, depth) in metres, x right, y up, z away from the camera. Its
-six planes are numbered x = 0, x = width, y = 0 (floor), y = height (ceiling), z = 0, z = depth. The same rays give the
-label map and paint the picture, so the two always agree.
+A room is a box with corners (0, 0, 0) and (width, height, depth) in metres. x is right, y up, and z away from the
+camera. Its six planes are numbered in order: x = 0, x = width, y = 0 (floor), y = height (ceiling), z = 0, z = depth.
+The same rays give the label map and paint the picture, so the two always agree.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: Canonical ids of surfaces. In a view of two walls these are left and right; a single wall is frontal.
+#: Canonical ids of surfaces. A view of two walls has a left and a right wall. A single wall is frontal.
 FRONTAL, LEFT, RIGHT, FLOOR, CEILING = 1, 2, 3, 4, 5
 #: Ids of the walls of a view from left to right, by the number of walls.
 _WALLS: dict[int, tuple[int, ...]] = {1: (FRONTAL,), 2: (LEFT, RIGHT), 3: (LEFT, FRONTAL, RIGHT)}
 #: Numbers of planes.
 FLOOR_PLANE, CEILING_PLANE, WALL_PLANES = 2, 3, (0, 1, 4, 5)
-#: Rays along a side of the grid by which a view is accepted: the same for any size of the picture.
+#: Rays along a side of the grid that tests a view, the same for any size of the picture.
 _GRID = 32
-#: A surface of less than this share of the picture is a sliver, which nobody would annotate.
+#: A surface with a smaller share of the picture is a sliver. People would not annotate a sliver.
 _SLIVER = 0.05
 #: If a surface covers more than this share, the view shows no layout.
 _FULL = 0.85
 
 
 class Camera(NamedTuple):
-    """A camera in a room, and the canonical ids of the six planes; 0: the plane is not visible."""
+    """A camera in a room, and the canonical ids of the six planes. 0: the plane is not visible."""
 
     room: tuple[float, float, float]  # width, height, depth
     eye: tuple[float, float, float]
@@ -39,7 +39,7 @@ class Camera(NamedTuple):
 
 
 def choose_view(rng: np.random.Generator) -> Camera:
-    """A random room and a camera in it that sees two to five surfaces, none of them a sliver."""
+    """Draw a random room and a camera in it that sees two to five surfaces, without slivers."""
     while True:
         width, height, depth, x, y, z, yaw, pitch, roll, zoom, straight, steep, close = rng.random(13).tolist()
         room = (1.3 + 4.5 * width, 2.2 + 1.6 * height**2, 2.4 + 4.6 * depth)
@@ -56,20 +56,26 @@ def choose_view(rng: np.random.Generator) -> Camera:
 
 
 def surface_map(view: Camera, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The label map `[size, size]` of a view: the canonical id of the surface at each pixel's centre."""
+    """Return the label map `[size, size]` of a view: the canonical id of the surface at each pixel's centre."""
     planes, _ = meet(view, cast(view, size))
     return np.array(view.surfaces, np.uint8)[planes]
 
 
 def cast(view: Camera, size: int) -> Array:
-    """Rays `[3, size, size]` through the centres of pixels, in the room's axes; their forward part has length 1."""
+    """Return rays `[3, size, size]` through the centres of pixels, in the room's axes.
+
+    The forward part of each ray has length 1.
+    """
     across = ((np.arange(size, dtype=np.float32) + 0.5) / size - 0.5) / np.float32(view.zoom)
     turn = view.turn.astype(np.float32)[:, :, None, None]
     return np.asarray(turn[:, 0] * across + turn[:, 1] * -across[:, None] + turn[:, 2])
 
 
 def meet(view: Camera, rays: Array) -> tuple[Array, Array]:
-    """The plane that each ray hits first, among those with a surface id, and the distance to it: `[S, S]` each."""
+    """Return the number of the plane that each ray hits first, and the distance to it, `[S, S]` each.
+
+    Planes without a surface id are left out.
+    """
     nearest = np.full(rays.shape[1:], np.inf, np.float32)
     planes = np.zeros(rays.shape[1:], np.uint8)
     for axis in range(3):
@@ -84,7 +90,10 @@ def meet(view: Camera, rays: Array) -> tuple[Array, Array]:
 
 
 def _judge(planes: Array) -> tuple[int, ...] | None:
-    """Canonical ids of the six planes, from the planes that a grid of rays hits; None: the view is not used."""
+    """Return canonical ids of the six planes, from the planes that a grid of rays hits.
+
+    Return None if the view is not used.
+    """
     counts = np.bincount(planes.ravel(), minlength=6)
     if counts.max() > _FULL * planes.size or counts[counts > 0].min() < _SLIVER * planes.size:
         return None
@@ -102,7 +111,10 @@ def _judge(planes: Array) -> tuple[int, ...] | None:
 
 
 def _rotation(pitch: float, yaw: float, roll: float) -> Array:
-    """`[3, 3]`: roll about the line of sight, then pitch (up is positive), then yaw (right is positive), in radians."""
+    """Return the rotation `[3, 3]`: roll about the line of sight, then pitch, then yaw, in radians.
+
+    Positive pitch is up, positive yaw is right.
+    """
     (cp, sp), (cy, sy), (cr, sr) = ((math.cos(a), math.sin(a)) for a in (pitch, yaw, roll))
     roll_, pitch_, yaw_ = (
         np.array([(cr, -sr, 0), (sr, cr, 0), (0, 0, 1)]),

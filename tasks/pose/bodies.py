@@ -1,4 +1,4 @@
-"""The joints of the data sets and the limbs between them. Left and right are as the person in the image has them."""
+"""The joints of the data sets and the limbs between them. "Left" and "right" are the left and right of the person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 
 class Body(NamedTuple):
-    """Names of joints, with the prefix "left_" or "right_" where there are two, and the pairs that limbs connect."""
+    """Names of joints, and the pairs of joints that limbs connect.
+
+    Paired joints have the prefix "left_" or "right_".
+    """
 
     names: Sequence[str]
     skeleton: Sequence[tuple[int, int]]
@@ -20,7 +23,7 @@ LSP = Body(
     ((0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8), (9, 10), (10, 11), (8, 12), (9, 12), (2, 8), (3, 9), (2, 3),
      (12, 13)),
 )  # fmt: skip
-#: Joints of MPII in the order of their ids, which begin at 0: legs and arms are in the order of LSP.
+#: Joints of MPII in the order of their ids, which begin at 0. Legs and arms are in the order of LSP.
 MPII = Body(
     (*LSP.names[:6], "pelvis", "thorax", "upper_neck", "head_top", *LSP.names[6:12]),
     ((0, 1), (1, 2), (2, 6), (3, 6), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (10, 11), (11, 12), (12, 7), (13, 7),

@@ -44,13 +44,13 @@ def coco(
     missing: Literal["refuse", "drop"] = "refuse",
     normalize: bool = False,
 ) -> Task:
-    """COCO keypoints: people cropped from their images; train2017 for training, val2017 for testing.
+    """Read COCO keypoints: people cropped from their images. train2017 is for training, val2017 for testing.
 
     The folder holds annotations/person_keypoints_train2017.json, annotations/person_keypoints_val2017.json, and the
     images in train2017/ and val2017/. For 2014, or another data set in this format, name the files and the folders.
-    Names and limbs of the joints come from the category in the file: COCO has 17 joints, five of them in the face.
-    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. Test images
-    are drawn from a seed, the same on every machine; their people are queries for the others.
+    Names and limbs of the joints come from the category in the file. COCO has 17 joints, five of them in the face.
+    Crowds, people with few labelled keypoints, and small people are excluded; 'contml check' counts them. The query
+    images are drawn from the test images by a seed, the same on every machine. Their people are the queries.
 
     Args:
         root: the folder of the data set.
@@ -65,10 +65,10 @@ def coco(
         occluded: use keypoints that are labelled but hidden (v = 1); false: only visible ones (v = 2).
         margin: side of the crop, relative to the extent of the keypoints.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
-        queries: how many test people are queries for the others; default a fifth; 0: each is a query for all others.
+        queries: number of test people that are queries for the others. Default: a fifth. 0: each is a query for all.
         seed: seed of the draw of queries.
         missing: what to do with people whose image does not exist or is not listed: "refuse", or "drop" them.
-        normalize: poses in the frame of the person, so that neither position nor size counts.
+        normalize: compare poses in the frame of the person, so that neither position nor size counts.
     """
     options = PoseOptions(min_joints, occluded, margin, side, normalize, missing, min_size)
     folder = data_folder(root)
@@ -103,26 +103,26 @@ class Keypoints(NamedTuple):
     body: Body
     people: list[Person]
     images: int  # images with people that have a keypoint
-    excluded: Counter[str]  # annotations that are not a person with keypoints, by reason
+    excluded: Counter[str]  # annotations without a person or without keypoints, by reason
 
     @property
     def annotations(self) -> int:
-        """All annotations of the file."""
+        """The number of annotations in the file."""
         return len(self.people) + self.excluded.total()
 
 
 def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
-    """The people of a person_keypoints_*.json, and the names and limbs of their joints.
+    """Read the people of a person_keypoints_*.json, and the names and limbs of their joints.
 
     Args:
         path: the file.
-        option: the task option that names it, for errors.
-        images: the folders of its images.
+        option: the task option that names the file, for errors.
+        images: the folders of the images.
         missing: what to do with people whose image the file does not list: "refuse" or "drop".
 
     Raises:
-        InputError: no such file, a file of another kind, an id that appears twice or refers to nothing, or a joint far
-            outside its image.
+        InputError: the file is missing or of another kind, an id is repeated or unknown, or a joint lies far outside
+            its image.
     """
     content = read_coco(path, option, "person_keypoints", _FIELDS)
     body = _body(path, option, content["categories"])

@@ -1,8 +1,9 @@
 """The synthetic data set of poses: drawn persons with exact joints, from a seed.
 
-A posed body is dressed and painted before a backdrop. Every part of it (limb, shoe, torso, head) is the convex hull of
-one to four discs, placed by the same points that are returned as joints, so the picture and its joints always agree.
-Lengths are in image widths; pixels appear only at the end, so the size of the image never changes a pose.
+A posed body is dressed and painted before a backdrop. Every part of the body (limb, shoe, torso, head) is the convex
+hull of one to four discs. The discs are placed by the same points that are returned as joints, so picture and joints
+always agree. Lengths are in image widths. They become pixels only at the end, so the size of the image never changes a
+pose.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task, check_queries, drawn
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
@@ -41,7 +42,7 @@ _ROWS = np.linspace(0, 1, 32)[:, None]
 
 
 class Clothes(NamedTuple):
-    """Colours, and how far cloth reaches: 0 = none, 1 = to the elbow or knee, 2 = to the wrist or ankle."""
+    """Colours, and the reach of cloth along limbs: 0 = none, 1 = to the elbow or knee, 2 = to the wrist or ankle."""
 
     skin: Colour
     hair: Colour
@@ -65,7 +66,7 @@ class Piece(NamedTuple):
 
 
 def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray[np.float32]]:
-    """One person in a scene: pixels `[size, size, 3]` in 0..255, and 14 joints `[14, 2]` as x, y.
+    """Draw one person in a scene. Return pixels `[size, size, 3]`, 0 to 255, and 14 joints `[14, 2]` as x, y.
 
     Joints are in LSP order, in pixels with centres at integers. The same (seed, index) is the same person at any size.
     `seed` and `index` must be at least 0, `size` at least 8.
@@ -76,7 +77,7 @@ def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray
     person = _dress(body, _choose_clothes(rng))
     backdrop, behind = _choose_scene(rng, body)
     front = [_clutter(rng, 0.03, 0.12)] if rng.random() < 0.2 else []
-    # Enlarged by repeating pixels: the backdrop is as fine as the final image, only the parts are supersampled.
+    # Pixels of the backdrop are repeated: it is as fine as the final image. Only the parts are supersampled.
     canvas = Image.fromarray(backdrop).resize((size, size), Image.Resampling.BILINEAR)
     canvas = canvas.resize((size * SUPERSAMPLING, size * SUPERSAMPLING), Image.Resampling.NEAREST)
     _paint(canvas, [*behind, *person, *front])
@@ -89,7 +90,7 @@ def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray
 
 
 def _choose_colour(rng: np.random.Generator, vivid: float = 1.0) -> Colour:
-    """Any colour; a small `vivid` keeps it near grey."""
+    """Draw any colour. A small `vivid` keeps the colour near grey."""
     hue, saturation, value = rng.random(3).tolist()
     r, g, b = colorsys.hsv_to_rgb(hue, vivid * saturation**1.3, 0.12 + 0.86 * value)
     return 255 * r, 255 * g, 255 * b
@@ -114,7 +115,7 @@ def _choose_clothes(rng: np.random.Generator) -> Clothes:
 
 
 def _mix(a: Colour, b: Colour, share: float) -> Colour:
-    """`a` at share 0, `b` at share 1."""
+    """Mix two colours: `a` at share 0, `b` at share 1."""
     return a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1]), a[2] + share * (b[2] - a[2])
 
 
@@ -123,12 +124,12 @@ def _shade(colour: Colour, light: float) -> Colour:
 
 
 def _hull(*discs: tuple[complex, float]) -> tuple[tuple[complex, float], ...]:
-    """One to four discs, the last repeated up to four."""
+    """Return one to four discs as exactly four, by repeating the last disc."""
     return discs + discs[-1:] * (4 - len(discs))
 
 
 def _dress(body: PosedBody, clothes: Clothes) -> list[Piece]:
-    """The parts of a person, furthest first."""
+    """Return the parts of a person, furthest first."""
     width = body.scale * body.thickness
     leg_radii = (0.054 * width, 0.038 * width, 0.025 * width)
     arm_radii = (0.036 * width, 0.027 * width, 0.019 * width)
@@ -153,7 +154,10 @@ def _limb_parts(
     skin: Colour,
     cloth: Colour,
 ) -> list[Piece]:
-    """A limb along three joints: skin, cloth over it up to `reach` (as in `Clothes`), a lit strip on each piece."""
+    """Return the parts of a limb along three joints: skin, cloth, and a lit strip on each piece.
+
+    The cloth covers the skin up to `reach`, as in `Clothes`.
+    """
     parts = []
     for piece, part_name in enumerate((f"{name}_upper", f"{name}_lower")):
         a, b = body.xy[chain[piece]], body.xy[chain[piece + 1]]
@@ -172,7 +176,7 @@ def _limb_parts(
 
 
 def _depth_and_light(body: PosedBody, a: int, b: int) -> tuple[float, float]:
-    """The depth and the brightness of the piece between two points: limbs behind the body are in its shadow."""
+    """Return the depth and the brightness of the piece between two points. Limbs behind the body are in its shadow."""
     z = (body.z[a] + body.z[b]) / 2
     on_top = 0.022 * body.scale if a in _ARM else 0.0  # arms at the side hang before the trunk
     return z + on_top, min(max(0.94 + 0.9 * z / body.scale, 0.74), 1.04)
@@ -210,7 +214,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Piece]:
     if clothes.stripe is not None:
         for share in (0.08, 0.3, 0.52):
             left, right = (c + share * (h - c) for c, h in zip(chest, hips, strict=True))
-            # Bands go around the trunk: as wide as its outline, at a right angle to the spine.
+            # Bands go around the trunk. They are as wide as its outline, at a right angle to the spine.
             normal = 1j * body.up / (abs(body.up) + 1e-9)
             half = abs(((right - left) * normal.conjugate()).real) / 2 + 0.85 * r_chest
             middle, thin = (left + right) / 2, 0.011 * scale
@@ -222,7 +226,7 @@ def _torso_parts(body: PosedBody, clothes: Clothes) -> list[Piece]:
 
 
 def _head_parts(body: PosedBody, clothes: Clothes) -> list[Piece]:
-    """A face, and hair that reaches around the crown; the top of the head lies just inside the hair."""
+    """Return a face, and hair that reaches around the crown. The top of the head lies just inside the hair."""
     neck, top, face, size = body.xy[12], body.xy[13], body.face, body.scale * body.head
     axis = top - neck
     depth = (body.z[12] + body.z[13]) / 2 + 0.02 * body.scale
@@ -242,7 +246,7 @@ def _paint(canvas: Image.Image, parts: Sequence[Piece]) -> None:
     """Draw parts onto a square canvas, in order."""
     discs = np.array([part.discs for part in parts])  # [P,4,2]
     centres, radii = discs[:, :, 0], discs[:, :, 1].real
-    # Support function: in every direction, the disc that reaches furthest gives the corner of the outline.
+    # Support function. In every direction, the disc that reaches furthest gives a corner of the outline.
     reach = (centres[:, :, None] * _UNIT.conj()).real + radii[:, :, None]  # [P,4,K]
     furthest = reach.argmax(axis=1)  # [P,K]
     rows = np.arange(len(parts))[:, None]
@@ -256,7 +260,7 @@ def _paint(canvas: Image.Image, parts: Sequence[Piece]) -> None:
 
 
 def _clutter(rng: np.random.Generator, smallest: float, largest: float) -> Piece:
-    """A box, a pole or a rounded shape anywhere."""
+    """Draw a box, a pole or a rounded shape anywhere."""
     kind, x, y, w, h, turn = rng.random(6).tolist()
     w, h = smallest + (largest - smallest) * w, smallest + (largest - smallest) * h
     if kind < 0.35:  # a pole
@@ -268,7 +272,10 @@ def _clutter(rng: np.random.Generator, smallest: float, largest: float) -> Piece
 
 
 def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Picture, list[Piece]]:
-    """A backdrop `[32,32,3]` (wall or sky, floor, blurry shapes, texture), and the clutter behind the person."""
+    """Draw a backdrop `[32,32,3]` and the clutter behind the person.
+
+    The backdrop is a wall or sky, a floor, blurry shapes and a texture.
+    """
     top, bottom, floor = (_choose_colour(rng, 0.5) for _ in range(3))
     grain, blur, horizon, has_floor, clutter, shadow, cells = rng.random(7).tolist()
     lowest = max(body.xy[0].imag, body.xy[5].imag) + 0.02 * body.scale
@@ -305,7 +312,7 @@ def _seat(body: PosedBody, lowest: float, colour: Colour) -> Piece:
 
 
 def _light(rng: np.random.Generator, pixels: Picture) -> Picture:
-    """Contrast, brightness, colour cast and a little sensor noise; pixels `[S,S,3]`."""
+    """Change contrast, brightness and colour cast of pixels `[S,S,3]`, and add a little sensor noise."""
     contrast, brightness, grain, *cast = rng.random(6).tolist()
     gain = np.array([(0.7 + 0.45 * contrast) * (0.92 + 0.16 * c) for c in cast], np.float32)
     lit = pixels * gain + (118 * (1 - gain) + np.float32(50 * (brightness - 0.5)))
@@ -314,32 +321,28 @@ def _light(rng: np.random.Generator, pixels: Picture) -> Picture:
     return np.clip(lit, 0, 255, out=lit).astype(np.uint8)
 
 
-#: Items of a split: a query, and two others to rank.
-_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
-
-
 @check_ranges
 def synthetic(
-    train: _Items = 3000,
-    val: _Items = 500,
-    test: _Items = 1000,
+    train: SplitSize = 3000,
+    val: SplitSize = 500,
+    test: SplitSize = 1000,
     queries: NonNegativeInt = 200,
     size: Annotated[int, Range(8, whole=True)] = 64,
     normalize: bool = False,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Synthetic people with varied pose, body, clothes, background and clutter, drawn from a seed.
+    """Draw synthetic people with varied pose, body, clothes, background and clutter, from a seed.
 
-    Drawing takes about a millisecond per image of 64 pixels; what was drawn is kept in ~/.cache/contml.
+    Drawing takes about a millisecond per image of 64 pixels. Drawn images are kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
         val: number of validation images; each is a query for all others.
         test: number of test images.
-        queries: how many test images are queries for the others; 0: each is a query for all others.
+        queries: number of test images that are queries for the others. 0: each is a query for all others.
         size: side of an image in pixels; label distances are in these pixels.
-        normalize: poses in the frame of the person, so that neither position nor size counts.
-        seed: another seed draws another data set.
+        normalize: compare poses in the frame of the person, so that neither position nor size counts.
+        seed: seed of the data set.
     """
     check_queries(queries, test)
 

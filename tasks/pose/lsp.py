@@ -17,7 +17,7 @@ from .._readers.mat import read_variable
 from .bodies import LSP
 from .people import Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
 
-#: How many images are opened to check that the joints belong to them.
+#: Number of images that are opened to check that the joints belong to them.
 _SAMPLE = 200
 #: The farthest joint of an image, as a share of its width or height: largest 90 % quantile and smallest median over
 #: the images. Of the first 200 images of LSPET 98 % lie below 0.98, half above 0.77, and none below 0.48.
@@ -37,26 +37,27 @@ def lsp(
     missing: Literal["refuse", "drop"] = "refuse",
     normalize: bool = False,
 ) -> Task:
-    """Leeds Sports Pose: LSPET and the first half of LSP for training, the last half of LSP for testing.
+    """Read Leeds Sports Pose: LSPET and the first half of LSP for training, the last half of LSP for testing.
 
-    The folder holds lsp_dataset/ and lspet_dataset/, each with joints.mat and images/ as published: 2,000 images with
-    four digits in their names, and 10,000 with five. The shape of joints.mat shows which of the two it belongs to:
-    [3, 14, n] is LSP, [14, 3, n] is LSPET. In LSP every joint has coordinates, and a flag that is 1 where the joint is
-    hidden. In LSPET the flag is 1 where the joint is inside the image; the other joints have no usable coordinates. LSP
-    also exists with full-size images (lsp=lsp_dataset_original), which have another joints.mat. LSPET has no test split
-    of its own: with lsp=null its last fifth is the test split. The first fifth of the test images are the queries.
+    The folder holds lsp_dataset/ and lspet_dataset/, each with joints.mat and images/ as published. LSP has 2,000
+    images with four digits in their names, LSPET has 10,000 with five. The shape of joints.mat shows its data set: [3,
+    14, n] is LSP, [14, 3, n] is LSPET. In LSP every joint has coordinates, and a flag that is 1 for a hidden joint. In
+    LSPET the flag is 1 for a joint inside the image; the other joints have no usable coordinates.
+
+    LSP also exists with full-size images (lsp=lsp_dataset_original), which have another joints.mat. LSPET has no test
+    split. With lsp=null the last fifth of LSPET is the test split. The first fifth of the test images are the queries.
 
     Args:
         root: the folder of the data sets.
         lsp: the folder of LSP in `root`; null: without LSP.
         lspet: the folder of LSPET in `root`; null: without LSPET.
         min_joints: images with fewer joints are excluded; every LSP image has all 14.
-        occluded: hidden joints of LSP count too; false: only visible ones. LSPET does not mark hidden joints.
+        occluded: use hidden joints of LSP too. false: only visible ones. LSPET does not mark hidden joints.
         margin: side of the crop, relative to the extent of the joints.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
-        queries: how many test images are queries for the others; default a fifth; 0: each is a query for all others.
+        queries: number of test images that are queries for the others. Default: a fifth. 0: each is a query for all.
         missing: what to do with joints whose image does not exist: "refuse", or "drop" them.
-        normalize: poses in the frame of the person, so that neither position nor size counts.
+        normalize: compare poses in the frame of the person, so that neither position nor size counts.
     """
     options = PoseOptions(min_joints, occluded, margin, side, normalize, missing)
     options.check(len(LSP.names))
@@ -87,7 +88,7 @@ def lsp(
 
 
 def _people(path: Path, kind: str) -> list[Person]:
-    """All people of a joints.mat of LSP or LSPET, in order."""
+    """Read all people of a joints.mat of LSP or LSPET, in order."""
     joints = np.asarray(read_variable(path, "joints"))
     if joints.ndim == 2:  # MATLAB drops the last axis if there is only one image
         joints = joints[:, :, None]
@@ -104,7 +105,7 @@ def _people(path: Path, kind: str) -> list[Person]:
     if not np.isin(ordered[:, :, 2], (0, 1)).all():
         raise InputError(str(path), f"a flag of {ordered[:, :, 2].max():g} after x and y", "must be 0 or 1")
     every_joint = np.ones_like(flags)
-    # The flag is 1 where a joint of LSP is hidden, and where a joint of LSPET is inside the image.
+    # The flag is 1 for a hidden joint in LSP, and for a joint inside the image in LSPET.
     marked, visible = (every_joint, ~flags) if kind == "LSP" else (flags, every_joint)
     invalid = ~np.isfinite(coordinates).all(2) & marked
     if invalid.any():
@@ -117,12 +118,15 @@ def _people(path: Path, kind: str) -> list[Person]:
 
 
 def _check_scale(path: Path, people: list[Person]) -> None:
-    """Refuse joints of the full-size images together with the scaled images, and the reverse."""
+    """Refuse joints of LSP whose scale differs from the images.
+
+    LSP has full-size and scaled images, each with their own joints.
+    """
     shares = []
     for person in people[:: max(1, len(people) // _SAMPLE)]:
         try:
             size = from_file(person.file, lambda picture: picture.size)
-        except OSError:  # images.broken decides about broken images
+        except OSError:  # the option images.broken decides about broken images
             continue
         shares.append(float(((person.joints[person.marked] + 1) / size).max()))
     if not shares:

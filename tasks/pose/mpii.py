@@ -42,31 +42,34 @@ def mpii(
     missing: Literal["refuse", "drop"] = "refuse",
     normalize: bool = False,
 ) -> Task:
-    """MPII Human Pose: full-body people cropped from the annotated images, split by video.
+    """Read MPII Human Pose: full-body people cropped from the annotated images, split by video.
 
-    The folder holds mpii_human_pose_v1_u12_1.mat (it takes half a minute to read) and images/. The joints of the
-    official test images are not public, so both splits come from the 28,883 people of the training images. "Deep
-    Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, of whom 1,919 are queries;
-    it does not say which people. Here a person is kept if all 16 joints are marked, hidden ones included: about 19,700
-    people, since 68 % of Tompson's 2,958 validation people have all 16 (72 % have 15; 82 % have 14, which would be
-    23,700). Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The queries
-    are the people of some test videos. The draw is the same on every machine. 'contml check' counts the excluded
-    people by reason.
+    The folder holds mpii_human_pose_v1_u12_1.mat, which takes half a minute to read, and images/. The joints of the
+    official test images are not public, so both splits come from the 28,883 people of the training images.
+
+    "Deep Metric Learning Beyond Binary Supervision" has 12,366 training and 9,919 test people, of whom 1,919 are
+    queries. The paper does not say which people. Here a person is kept if all 16 joints are marked, hidden joints
+    included. This rule keeps about 19,700 people. The estimate comes from Tompson's 2,958 validation people: 68 % have
+    all 16 joints, 72 % at least 15, and 82 % at least 14. A limit of 14 joints would keep 23,700 people.
+
+    Each video, with all its people, is drawn for the test split with a probability of 44.5 %. The queries are the
+    people of some test videos. The draw is the same on every machine. 'contml check' counts the excluded people by
+    reason.
 
     Args:
         root: the folder of the data set.
         annotations: the annotation file, in the folder.
         images: the folder of images in `root`, or a list of folders, which are searched in order.
-        min_joints: people with fewer marked joints are excluded; joints of the others that are not marked do not count
+        min_joints: people with fewer marked joints are excluded. Unmarked joints of the other people do not count
             in a label distance.
         occluded: use hidden joints, whose positions the annotators guessed; false: only visible ones.
         margin: side of the crop, relative to the extent of the joints.
         side: crops are resized to this many pixels, square; label distances are in these pixels.
         test: probability that a video is drawn for the test split.
-        queries: how many test people are queries for the others; 0: each is a query for all others.
+        queries: number of test people that are queries for the others. 0: each is a query for all others.
         seed: seed of the draws of the test split and of the queries.
         missing: what to do with people whose image does not exist: "refuse", or "drop" them.
-        normalize: poses in the frame of the person, so that neither position nor size counts.
+        normalize: compare poses in the frame of the person, so that neither position nor size counts.
     """
     options = PoseOptions(min_joints, occluded, margin, side, normalize, missing)
     options.check(len(MPII.names))
@@ -100,7 +103,7 @@ def mpii(
 
 
 class Release(NamedTuple):
-    """The content of the file."""
+    """The content of the annotation file."""
 
     people: list[Person]  # excluded if a joint appears twice, or an earlier entry has the same image
     images: int  # training images with people
@@ -109,14 +112,14 @@ class Release(NamedTuple):
 
 
 def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
-    """The people of the training images with their joints, whatever the order and form of the joints.
+    """Read the people of the training images with their joints, whatever the order and form of the joints.
 
     Args:
         path: the file.
         locate: returns the path of an image, given its name.
 
     Raises:
-        InputError: no such file, a file of another kind, or an entry without the published form.
+        InputError: the file is missing or of another kind, or an entry does not have the published form.
     """
     release = _records(read_variable(path, "RELEASE", "annotations"))
     missing = [name for name in ("annolist", "img_train") if not release or _field(release[0], name) is None]
@@ -157,7 +160,10 @@ def read_release(path: Path, locate: Callable[[str], Path] = Path) -> Release:
 
 
 def _joints(where: str, points: list[np.void]) -> tuple[Array, Array, Array]:
-    """Joints `[16, 2]` in pixels from 0, NaN where not marked; which are marked; which are not hidden."""
+    """Return joints `[16, 2]`, and masks `[16]` of the marked joints and of the joints that are not hidden.
+
+    Joints are in pixels from 0, NaN if not marked.
+    """
     joints = np.full((_JOINTS, 2), np.nan)
     marked, visible = np.zeros(_JOINTS, bool), np.ones(_JOINTS, bool)
     for point in points:
@@ -180,18 +186,24 @@ def _image_name(where: str, entry: np.void) -> str:
 
 
 def _records(value: Any) -> list[np.void]:
-    """The elements of a struct array, one or many; none if MATLAB wrote an empty matrix instead."""
+    """Return the elements of a struct array as a list. The list is empty if MATLAB wrote an empty matrix instead."""
     array = np.asarray(value)
     return [*array.ravel()] if array.dtype.names is not None else []
 
 
 def _field(record: np.void, name: str) -> Any:
-    """A field of a struct, or None: not every entry has the same fields."""
+    """Return a field of a struct.
+
+    Return None if this entry has no such field, as not every entry has the same fields.
+    """
     return record[name] if name in (record.dtype.names or ()) else None
 
 
 def _number(where: str, record: np.void, name: str) -> float | None:
-    """A number, written as an integer of any size, a float or characters; None if it is missing."""
+    """Return a number that is written as an integer of any size, a float or characters.
+
+    Return None if the field is missing.
+    """
     value = _field(record, name)
     array = np.asarray([] if value is None else value)
     if array.size == 0 or (array.dtype.kind == "U" and not str(array.flat[0]).strip()):

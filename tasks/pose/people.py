@@ -1,4 +1,4 @@
-"""Splits of people with their joints; which annotated people are excluded and why, and how a person is cropped."""
+"""Splits of people with their joints: reasons to exclude annotated people, and crops of people."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Person(NamedTuple):
     name: str  # the image and the number of the person in it, for errors and galleries
     file: Path
     joints: Array  # [J,2] x, y in pixels of the image, centres at integers
-    marked: Array  # [J] whether the joint has coordinates
-    seen: Array  # [J] whether the joint is not hidden, as far as annotated
+    marked: Array  # [J] True if the joint has coordinates
+    seen: Array  # [J] False if the joint is annotated as hidden
     group: str = ""  # people of one group stay together when the test split and the queries are drawn
     image_size: tuple[int, int] | None = None  # width and height of the image that the joints belong to
-    excluded: str = ""  # why the person is excluded; empty for a person who is kept
+    excluded: str = ""  # the reason to exclude the person; "" for a person who is kept
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,26 @@ class PoseOptions:
     min_size: int = 1
 
     def check(self, joints: int) -> None:
-        """Refuse values that are out of range for a body of this number of joints."""
+        """Refuse values that are out of range for a body with this number of joints."""
         min_allowed = joints // 2 + 1
         if not min_allowed <= self.min_joints <= joints:
             hint = "any two people need a joint in common"
             raise InputError("min_joints", str(self.min_joints), f"must be {min_allowed} to {joints}", hint)
 
     def visible(self, person: Person) -> Array:
-        """Which joints of a person count `[J]`."""
+        """Return True for the joints of a person that count, bool `[J]`."""
         return person.marked if self.occluded else person.marked & person.seen
 
     def square(self, person: Person) -> Square:
-        """The square around the joints of a person that count."""
+        """Return the square around the joints of a person that count."""
         return square_around(person.joints[self.visible(person)], self.margin)
 
 
 def square_around(points: Array, margin: float) -> Square:
-    """The square around points `[n, 2]` (pixel centres at integers): `margin` times their extent, at least 1 pixel."""
+    """Return the square around points `[n, 2]`, with `margin` times their extent and at least 1 pixel.
+
+    Pixel centres are at integers.
+    """
     low, high = points.min(0), points.max(0)
     side = margin * max(1.0, float((high - low).max()))
     left, top = ((low + high) / 2 + 0.5 - side / 2).tolist()
@@ -82,19 +85,21 @@ def square_around(points: Array, margin: float) -> Square:
 
 
 def in_crop(joints: Array, squares: Sequence[Square], side: int) -> Array:
-    """Joints `[N, J, 2]` of images as joints of their crops, `side` pixels square; pixel centres at integers."""
+    """Convert joints `[N, J, 2]` in images to joints in their crops of `side` pixels. Pixel centres are at integers."""
     left, top, size = np.asarray(squares, np.float64).T[:, :, None, None]  # [N,1,1] each
     corner = np.concatenate([left, top], 2)  # [N,1,2]
     return np.asarray((joints + 0.5 - corner) * (side / size) - 0.5)
 
 
 def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOptions) -> list[Person]:
-    """All people; `excluded` gives the reason for people with too few joints, too small, or without an image.
+    """Return all people, with `Person.excluded` set to the reason if a person cannot be used.
+
+    A person is excluded with too few joints, if too small, or without an image.
 
     Args:
-        source: the file that lists them, for errors.
+        source: the file that lists the people, for errors.
         people: as the reader found them; people who are already excluded stay excluded.
-        options: what a person must have.
+        options: the requirements for a person.
 
     Raises:
         InputError: images do not exist and `missing` is "refuse", or no person is kept.
@@ -114,23 +119,23 @@ def exclude_unusable(source: Path, people: Sequence[Person], options: PoseOption
 
 
 def refuse_misplaced(people: Iterable[tuple[str, Path, Array, Array]], body: Body) -> None:
-    """Refuses marked joints that cannot be in their image, whose size is read from its file.
+    """Refuse marked joints that cannot be in their image. The size of the image is read from its file.
 
     Args:
-        people: the place of each in a file, for errors; its image; its joints `[J, 2]` in pixels of the image; which
-            joints are marked `[J]`.
+        people: for each person, the place in a file for errors, the image, the joints `[J, 2]` in pixels, and the mask
+            `[J]` of marked joints.
         body: names of the joints.
     """
     sizes: dict[Path, tuple[int, int] | None] = {}
     for where, file, joints, marked in people:
         if file not in sizes:
-            sizes[file] = image_size(file)  # None where it is broken, about which images.broken decides
+            sizes[file] = image_size(file)  # None if the file is broken (see images.broken)
         if (size := sizes[file]) is not None:
             refuse_outside(joints, marked, size, body.names, where, file.name)
 
 
 def kept(people: Iterable[Person]) -> list[Person]:
-    """The people who are not excluded."""
+    """Return the people who are not excluded."""
     return [person for person in people if not person.excluded]
 
 
@@ -145,17 +150,17 @@ def make_split(
     normalize: bool = False,
     pixels: str = "pixels",
 ) -> Split:
-    """A split of people, each in an image of their own.
+    """Build a split of people, with one image per person.
 
     Args:
         images: the source of each image.
         names: the name of each item.
         joints: `[N, J, 2]` in pixels of the images.
-        visible: `[N, J]`, more than half of each row; None: every joint is visible.
+        visible: `[N, J]`, True for more than half of each row. None: every joint is visible.
         queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
         normalize: as in `PoseLabels`.
-        pixels: what a pixel is, for the unit of label distances.
+        pixels: the name of a pixel in the unit of label distances.
     """
     labels = PoseLabels(joints, visible, normalize=normalize, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
@@ -174,24 +179,26 @@ def make_crop_split(
     excluded: Mapping[str, int] | None = None,
     seed: int | None = None,
 ) -> Split:
-    """A split of the people who are kept, each cropped from the image; the others are counted in `Split.excluded`.
+    """Build a split of the people who are kept, each cropped from the image.
+
+    The other people are counted in `Split.excluded`.
 
     Args:
         source: the file that lists the people, for errors.
-        people: all of the split, with `Person.excluded` set.
+        people: all people of the split, with `Person.excluded` set.
         body: names and limbs of the joints.
-        options: how people are cropped and compared.
-        queries: how many people are queries for the others; None: a fifth; 0: each is a query for all others.
-        excluded: annotations that were excluded before, by reason.
-        seed: seed of the draw of queries, which takes whole groups, except the last; None: the first people.
+        options: the options of crops and comparisons.
+        queries: number of people who are queries for the others. None: a fifth. 0: each is a query for all others.
+        excluded: number of annotations that the reader has already excluded, by reason.
+        seed: seed of the draw of queries. The draw takes whole groups, except the last. None: the first people.
 
     Raises:
-        InputError: there are too few people, or so many queries that fewer than two people are left to find; or a joint
-            cannot be in its image.
+        InputError: there are too few people, fewer than two of them are not queries, or a joint cannot be in its
+            image.
     """
     counts = Counter(excluded or {}) + _count_excluded(people)
     people = kept(people)
-    # Where the annotations have the size of the image, their reader has compared it.
+    # If the annotations contain the size of the image, their reader has compared the sizes.
     unchecked = [person for person in people if person.image_size is None]
     refuse_misplaced(((f"{source}: {p.name}", p.file, p.joints, p.marked) for p in unchecked), body)
     if len(people) < 3:

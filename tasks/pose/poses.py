@@ -1,7 +1,7 @@
 """Random poses for the synthetic data set: a body posed in three dimensions and seen by a camera.
 
-Lengths are in body heights, after the projection in image widths. A point of the image plane is then a complex number
-x + iy in plain Python: tiny arrays would take most of the time.
+Lengths are in body heights before the projection, and in image widths after it. A projected point is a complex number x
++ iy in plain Python, as tiny arrays would take most of the time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _KEYS = {
     "cartwheel": ((0, 0, 0, 6, 105), (0, 150, 4, 0), (0, 150, 4, 0), (0, 46, 4, 0), (0, 46, 4, 0)),
     "pike": ((65, 0, 0, 0, 120), (110, 10, 6, 0), (110, 10, 6, 0), (62, 5, 4, 0), (62, 5, 4, 0)),
 }
-#: Movements between two key poses: from, to, relative frequency. A pose lies anywhere between the two.
+#: Movements between two key poses: from, to, relative frequency. A pose lies anywhere between its key poses.
 _MOVES = (
     ("stand", "akimbo", 7), ("stand", "pass", 6), ("stride", "pass", 12), ("stride", "sprint", 6),
     ("sprint", "recover", 10), ("stand", "squat", 5), ("squat", "tuck", 2), ("sit", "lounge", 7),
@@ -70,23 +70,26 @@ class PosedBody(NamedTuple):
     """A posed body as the camera sees it: lengths in image widths, x right, y down, z towards the camera."""
 
     xy: list[complex]  # 14 joints in LSP order, then right toe, left toe, right hand, left hand
-    z: list[float]  # of the same 18 points
+    z: list[float]  # depth of the same 18 points
     face: complex  # direction of view of the face, projected to the image plane
     from_behind: bool
     up: complex  # unit vector from the pelvis to the neck, projected to the image plane
     scale: float  # image widths per body height
-    thickness: float  # of limbs and trunk, relative to the average
+    thickness: float  # thickness of limbs and trunk, relative to the average
     head: float  # head size, relative to the average
     seated: bool
 
 
 def _choose_pose(rng: np.random.Generator) -> Array:
-    """A pose `[21]` in degrees, laid out as in `_KEYS`: between two key poses, with random changes of each angle."""
+    """Draw a pose `[21]` in degrees between two key poses, with random changes of each angle.
+
+    The angles are in the order of `_KEYS`.
+    """
     pick, fraction, arm_pick, mix, flip = rng.random(5)
     move = int(np.searchsorted(_CUMULATIVE, pick))
     pose = _FROM[move] + fraction * (_TO[move] - _FROM[move])
     if abs(_FROM[move, 4]) < 90 and mix < 0.2:
-        # Arms of another movement: people move arms and legs nearly independently.
+        # The arms come from another movement, as people move arms and legs nearly independently.
         arm_move = int(np.searchsorted(_CUMULATIVE, arm_pick))
         pose[5:13] += (0.4 + 2.5 * mix) * (_TO[arm_move, 5:13] - pose[5:13])
     pose += _SPREAD * rng.standard_normal(21)
@@ -96,7 +99,7 @@ def _choose_pose(rng: np.random.Generator) -> Array:
 
 
 def _rotation(x: float, y: float, z: float) -> Array:
-    """Rotation `[3,3]` about y, then x, then z, in degrees."""
+    """Return the rotation `[3,3]` about y, then x, then z, in degrees."""
     (cx, sx), (cy, sy), (cz, sz) = ((math.cos(math.radians(a)), math.sin(math.radians(a))) for a in (x, y, z))
     return np.array(
         [
@@ -108,7 +111,7 @@ def _rotation(x: float, y: float, z: float) -> Array:
 
 
 def _limbs(angles: Array) -> tuple[Array, Array]:
-    """Directions `[2,3]` of upper and lower pieces, right limb first, from angles `[2,4]` in degrees."""
+    """Return directions `[2,3]` of upper and lower pieces, right limb first, from angles `[2,4]` in degrees."""
     forward, sideways, bend, sway = np.radians(angles).T
     forward, sideways = np.concatenate([forward, forward + bend]), np.concatenate([sideways, sideways + sway])
     down = np.cos(sideways)
@@ -120,7 +123,7 @@ def _limbs(angles: Array) -> tuple[Array, Array]:
 
 
 def choose_body(rng: np.random.Generator) -> PosedBody:
-    """A random body in a random pose, seen by a camera and placed in the frame."""
+    """Draw a random body in a random pose, seen by a camera and placed in the frame."""
     pose = _choose_pose(rng)
     lean, lateral, twist, nod, roll = pose[:5].tolist()
     legs = pose[13:].reshape(2, 4) * (1, 1, -1, 1)  # a knee bends backward
@@ -130,7 +133,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     # Most people are seen from the front or a side, few from behind.
     yaw = 150 * turn - 75 + (180 if behind < 0.03 else 0)
 
-    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns in it, the head in the chest.
+    # Frame of the pelvis: x to the person's left, y up, z forward. The chest turns in it, and the head in the chest.
     chest = _rotation(lean, 0, -lateral) @ _rotation(0, twist, 0)
     skull = chest @ _rotation(-nod, 0.6 * twist, 0)
     thigh, shin = _limbs(legs)
@@ -139,10 +142,10 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     points[[2, 3]] = hips = np.array([(-0.058 * hip, 0, 0), (0.058 * hip, 0, 0)])
     points[[1, 4]] = knees = hips + 0.245 * leg * thigh
     points[[0, 5]] = ankles = knees + 0.235 * leg * shin
-    # A foot is at a right angle to its shin; the further the knee is bent, the more the foot points down.
+    # A foot is at a right angle to its shin. If the knee is bent further, the foot points down more.
     foot = shin[:, [0, 2, 1]] * (0, 1, -1) + shin * np.clip(legs[:, 2:3] / -100, 0.1, 0.8)
     points[14:16] = ankles + 0.07 * foot + 0.02 * shin
-    # In the frame of the chest, which has the same origin as that of the pelvis.
+    # In the frame of the chest. It has the same origin as the frame of the pelvis.
     points[12] = 0, 0.295 * torso, 0
     points[[8, 9]] = shoulders = points[12] + np.array([(-0.1 * shoulder, -0.03, 0), (0.1 * shoulder, -0.03, 0)])
     points[[7, 10]] = elbows = shoulders + 0.168 * arm * upper_arm
@@ -159,7 +162,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     points = points @ camera.T * (1, -1, 1)
     low, high = points[:18, :2].min(axis=0), points[:18, :2].max(axis=0)
     extent = high - low + 0.08  # the body reaches beyond its joints
-    # Photographs keep neither the body height nor the extent of the pose constant: a power of -0.5 is between both.
+    # Photographs keep neither body height nor extent of the pose constant. A power of -0.5 lies between the two.
     scale = min(0.88 * zoom * float(extent.max()) ** -0.5, 0.94 / float(extent.max()))
     slack = np.maximum((0.97 - scale * extent) / 2, 0)
     centre = 0.5 + np.minimum(slack, 0.07) * (2 * np.array(shift) - 1)

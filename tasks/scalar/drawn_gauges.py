@@ -1,7 +1,7 @@
 """The synthetic data set of numbers: drawn gauges, from a seed.
 
-Gauges differ in everything else: place, size, view, turn, angle of the scale, marks, colours, light and background. The
-number is not the angle of the needle: it has to be read from the scale, whose last fifth is red.
+Gauges also differ in place, size, view, turn, angle of the scale, marks, colours, light and background. The angle of
+the needle is not the number: the number must be read from the scale. The last fifth of the scale is red.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml._support.validation import NonNegativeInt, Range, check_ranges
+from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task, draw_queries, drawn, query_split
 from contml.labels import NumberLabels
 
@@ -25,13 +25,16 @@ Colour: TypeAlias = "tuple[int, int, int]"
 
 #: The largest number of a scale.
 HIGHEST = 100.0
-#: Drawn this many times as large and averaged down.
+#: A gauge is drawn this many times larger, and then averaged down.
 _SUPERSAMPLING = 4
 _RED: Colour = (200, 45, 35)
 
 
 def draw_gauge(seed: int, index: int, size: int = 64) -> tuple[Array, float]:
-    """One gauge: pixels `[size, size, 3]` and its number; (seed, index) is the same gauge at any size."""
+    """Draw one gauge. Return its pixels `[size, size, 3]` and its number.
+
+    The same (seed, index) is the same gauge at any size.
+    """
     random = np.random.default_rng([seed, index])
     value = float(random.uniform(0, HIGHEST))
     return _paint(random, value / HIGHEST, size), value
@@ -48,7 +51,7 @@ def _paint(random: Random, share: float, size: int) -> Array:
     middle = -math.pi / 2 + random.uniform(-0.35, 0.35)  # the angle of the middle of the scale; up, turned a little
 
     def at(distance: float, angle: float) -> tuple[float, float]:
-        """A point of the dial, by its distance from the middle as a share of the radius."""
+        """Return a point of the dial. `distance` is its distance from the middle, as a share of the radius."""
         along = cmath.rect(distance * radius, angle) / lean
         point = centre + complex(along.real, along.imag * squeeze) * lean
         return point.real, point.imag
@@ -79,7 +82,7 @@ def _paint(random: Random, share: float, size: int) -> Array:
 
 
 def _background(random: Random, side: int) -> Image.Image:
-    """A wall of two shades with some boxes."""
+    """Draw a wall of two shades with some boxes."""
     ends = np.array([_shade(random, 130, 80), _shade(random, 130, 80)], np.float64)
     gradient = np.linspace(0, 1, 16)[:, None, None] * np.ones((1, 16, 1))
     wall = Image.fromarray((ends[0] + gradient * (ends[1] - ends[0])).astype(np.uint8)).resize((side, side))
@@ -92,7 +95,7 @@ def _background(random: Random, side: int) -> Image.Image:
 
 
 def _photograph(random: Random, picture: Image.Image) -> Array:
-    """Uneven light, a tint and noise."""
+    """Add uneven light, a tint and noise to a picture."""
     pixels = np.asarray(picture, np.float64)
     coordinates = np.linspace(-1, 1, len(pixels))
     light = 1 + random.normal(0, 0.15) * coordinates[:, None] + random.normal(0, 0.15) * coordinates
@@ -107,30 +110,26 @@ def _shade(random: Random, middle: float, spread: float) -> Colour:
     return red, green, blue
 
 
-#: Items of a split: a query, and two others to rank.
-_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
-
-
 @check_ranges
 def synthetic(
-    train: _Items = 3000,
-    val: _Items = 500,
-    test: _Items = 1000,
+    train: SplitSize = 3000,
+    val: SplitSize = 500,
+    test: SplitSize = 1000,
     queries: NonNegativeInt = 200,
     size: Annotated[int, Range(16, whole=True)] = 64,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Drawn gauges that show a number, 0 to 100; the label distance is the difference of two numbers.
+    """Draw gauges that show a number from 0 to 100. The label distance is the difference of two numbers.
 
-    Gauges differ in place, size, view, angle of the scale, marks, colours, light and background: the angle of the
-    needle alone does not give the number. A gauge of 64 pixels takes about three milliseconds to draw; what was
-    drawn is kept in ~/.cache/contml.
+    Gauges differ in place, size, view, angle of the scale, marks, colours, light and background. The angle of the
+    needle alone does not give the number. A gauge of 64 pixels takes about three milliseconds to draw. Drawn images are
+    kept in ~/.cache/contml.
 
     Args:
         train: number of training images.
-        val: number of validation images; the share of queries is that of the test images.
+        val: number of validation images. Test and validation images have the same share of queries.
         test: number of test images.
-        queries: how many test images, drawn at random, are queries; 0: every one is a query against all others.
+        queries: number of test images, drawn at random, that are queries. 0: each image is a query for all others.
         size: side of an image in pixels.
         seed: seed of the gauges and the queries.
     """
@@ -153,6 +152,6 @@ def synthetic(
 
 
 def _draw(seed: int, number: int, size: int) -> tuple[Array, Array]:
-    """Pixels `[size, size, 3]` of a gauge, and the number that it shows."""
+    """Draw a gauge. Return its pixels `[size, size, 3]` and the number that it shows."""
     pixels, value = draw_gauge(seed, number, size)
     return pixels, np.array(value)

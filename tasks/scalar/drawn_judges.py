@@ -1,4 +1,4 @@
-"""Drawn dials with the judgments of drawn judges, who perceive numbers with noise and sometimes answer at random."""
+"""Drawn dials, and simulated judges who compare them with noise and sometimes answer at random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from contml._support.progress import progress_bar
-from contml._support.validation import NonNegativeFloat, NonNegativeInt, PositiveInt, Range, check_ranges
+from contml._support.validation import NonNegativeFloat, NonNegativeInt, PositiveInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_judgments
 from contml.labels import JudgedItems, RankingLabels, TripletLabels
@@ -24,9 +24,10 @@ Random: TypeAlias = np.random.Generator
 
 
 def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
-    """A dial, pixels `[size, size, 3]`, and its number, 0 to 100: the angle of the needle, of three quarters of a turn.
+    """Draw a dial. Return its pixels `[size, size, 3]` and its number, 0 to 100.
 
-    Dials differ in colours, place and length of the needle. They are easier to read than gauges (`drawn_gauges.py`).
+    The number is the angle of the needle, as a percentage of three quarters of a turn. Dials differ in colours, and in
+    place and length of the needle. They are easier to read than gauges (`drawn_gauges.py`).
     """
     random = np.random.default_rng([seed, index])
     value = float(random.uniform(0, 100))
@@ -43,9 +44,9 @@ def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
 
 
 def drawn_triplets(items: int, count: int, random: Random) -> Integers:
-    """`count` triplets of different items `[count, 3]`; with at least three items."""
+    """Draw `count` triplets of different items, `[count, 3]`. There must be at least three items."""
     rows = np.stack([random.integers(items - n, size=count) for n in range(3)], axis=1)
-    for column in (1, 2):  # the numbers that are left, by counting past those that are taken
+    for column in (1, 2):  # skip the numbers that are already taken
         taken = np.sort(rows[:, :column], axis=1)
         for n in range(column):
             rows[:, column] += rows[:, column] >= taken[:, n]
@@ -55,16 +56,16 @@ def drawn_triplets(items: int, count: int, random: Random) -> Integers:
 def judge_triplets(
     values: Floats, triplets: Integers, answers: int, judges: int, noise: float, lapse: float, random: Random
 ) -> Floats:
-    """The number of judges who gave each answer `[T, answers]`.
+    """Count the judges who gave each answer, `[T, answers]`.
 
     Args:
         values: the true number of each item `[N]`.
-        triplets: `[T, 3]`.
-        answers: 2: which of x and y is nearer to the anchor; 3: the odd one out.
-        judges: how many judge each triplet.
+        triplets: the items of each triplet, `[T, 3]`.
+        answers: number of possible answers. 2: which of x and y is nearer to the anchor. 3: the odd one out.
+        judges: number of judges of each triplet.
         noise: standard deviation of the number that a judge perceives.
         lapse: share of answers that are random.
-        random: draws.
+        random: the generator of the draws.
     """
     counts = np.zeros((len(triplets), answers))
     for _ in range(judges):
@@ -80,17 +81,19 @@ def judge_triplets(
 def judge_lists(
     values: Floats, queries: int, candidates: int, judges: int, levels: int, noise: float, lapse: float, random: Random
 ) -> tuple[Integers, Floats]:
-    """Queries with graded items: pairs of query and item, one for each judge `[A, 2]`, and grades `[A]`.
+    """Draw queries and let judges grade their items.
+
+    Return pairs of query and item, one for each judge `[A, 2]`, and grades `[A]`.
 
     Args:
         values: the true number of each item `[N]`.
         queries: number of queries.
         candidates: number of items of a query.
-        judges: how many grade each item.
-        levels: number of grades, 0 to `levels` - 1, of equal steps of the difference of numbers.
+        judges: number of judges who grade each item.
+        levels: number of grades, 0 to `levels` - 1. Each grade covers an equal range of differences of numbers.
         noise: standard deviation of the number that a judge perceives.
         lapse: share of grades that are random.
-        random: draws.
+        random: the generator of the draws.
     """
     span = float(np.ptp(values)) or 1.0
     pairs, grades = [], []
@@ -106,16 +109,12 @@ def judge_lists(
     return np.concatenate(pairs), np.concatenate(grades)
 
 
-#: Items of a split: a triplet.
-_Items: TypeAlias = Annotated[int, Range(3, whole=True)]
-
-
 @check_ranges
 def judged(
     kind: Literal["triplets", "odd_one_out", "rankings"] = "triplets",
-    train: _Items = 1000,
-    val: _Items = 200,
-    test: _Items = 300,
+    train: SplitSize = 1000,
+    val: SplitSize = 200,
+    test: SplitSize = 300,
     judgments: PositiveInt = 3000,
     judges: PositiveInt = 3,
     noise: NonNegativeFloat = 5.0,
@@ -125,18 +124,18 @@ def judged(
     size: Annotated[int, Range(16, whole=True)] = 32,
     seed: NonNegativeInt = 0,
 ) -> Task:
-    """Drawn dials that show a number, 0 to 100, and judges who compare them.
+    """Draw dials that show a number, 0 to 100, and simulate judges who compare them.
 
-    A judge perceives each number with noise. The judgments of validation and test are of other dials, in proportion
-    to their numbers.
+    A judge perceives each number with noise. Judgments for validation and test are about other dials. Their number is
+    in proportion to the number of dials.
 
     Args:
         kind: "triplets": which of two dials is nearer to an anchor; "odd_one_out": of three; "rankings": graded lists.
         train: number of training images.
         val: number of validation images.
         test: number of test images.
-        judgments: number of training triplets; of rankings, of judged items of all queries.
-        judges: how many judge each triplet, or each item of a query.
+        judgments: number of training triplets, or of judged items of all queries for rankings.
+        judges: number of judges of each triplet, or of each item of a query.
         noise: standard deviation of the number that a judge perceives.
         lapse: share of answers that are random.
         candidates: number of items of a query.

@@ -1,4 +1,4 @@
-"""Your own table of image paths and labels of any kind, or folder of images, as a task without code."""
+"""A task without code: your own table of image paths and labels, or your own folder of images."""
 
 from contml._support.imports import lazy_table
 

@@ -23,7 +23,7 @@ from contml.labels.scales import parse_date
 
 from .._readers.folders import DiskFiles
 
-# In all these patterns a digit matches in one way only. Otherwise a long cell would take quadratic time.
+# In all patterns below, a digit matches in one way only. Otherwise a long cell would take quadratic time.
 _POINT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _COMMA = re.compile(r"[-+]?(?:[0-9]+(?:,[0-9]*)?|,[0-9]+)(?:[eE][-+]?[0-9]+)?")
 #: 1.234,50: with thousands separators and a decimal comma. 1.234 alone could have a decimal point.
@@ -34,34 +34,34 @@ _BETWEEN_COMMAS = re.compile(r"[\s;|]+")
 #: A number with a currency before it, or a unit after it, or thousands separators.
 _MEASURED = re.compile(r"([$€£¥]?) ?[-+]?[0-9]+(?:[,.' ][0-9]{3})*(?:[,.][0-9]+)?( ?[^\d\s,;|]{0,8})")
 _THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(?:[,.' ][0-9]{3})+(?:[,.][0-9]+)?")
-#: Separators of tags; the first one that a column uses is its separator.
+#: Separators of tags. A column uses the first one that its cells contain.
 SEPARATORS = (";", "|", ",")
 _MAP_MODES = ("1", "L", "P", "I", "I;16")
-#: A photograph has more grey values than this, a label map seldom.
+#: A photograph has more grey values than this. A label map seldom has more.
 _FEW_VALUES = 64
-
-#: A path in ASCII without spaces around it, which is written in one way only.
-_PLAIN_PATH = r"^[!-\[\]-}]([ -\[\]-~]*[!-\[\]-~])?$"
 
 Decimal = Literal["auto", "point", "comma"]
 
 
 @dataclass(frozen=True)
 class TableReading(TableOptions):
-    """How the cells of a table are read.
+    """Options for reading the cells of a table.
 
     Args:
-        decimal: "point" or "comma" before decimals; "auto": a comma where the column has one and cells are not
-            separated by commas.
+        decimal: "point" or "comma" before decimals. "auto": a comma if the column has commas that do not separate
+            cells.
+        box: each row is a part of its image: the columns "x,y,w,h", or one column of lists [x, y, w, h], in pixels.
+            An annotation file of COCO then has a row for each object, with the column "bbox".
     """
 
     decimal: Decimal = "auto"
+    box: str | None = None
 
     set_by: ClassVar[str] = "set table."
 
 
 def number(cell: str, comma: bool) -> float | None:
-    """The number in a cell, or None; `comma`: with a decimal comma."""
+    """Return the number in a cell, or None if there is no number. `comma` is True for a decimal comma."""
     cell = cell.strip()
     if comma and _GROUPED.fullmatch(cell):
         cell = cell.replace(".", "")
@@ -72,11 +72,11 @@ def number(cell: str, comma: bool) -> float | None:
 
 
 def number_column(column: Column, comma: bool) -> tuple[Array, Array]:
-    """The numbers of a column `[N]`, NaN where a cell is missing, and the rows of cells that are no numbers.
+    """Return the numbers of a column `[N]`, NaN if a cell is missing, and the rows of cells that are not numbers.
 
     Args:
         column: texts or numbers.
-        comma: whether texts have decimal commas.
+        comma: True if texts have decimal commas.
     """
     cells = column.cells
     if column.kind == "number":
@@ -84,18 +84,15 @@ def number_column(column: Column, comma: bool) -> tuple[Array, Array]:
         return values, np.flatnonzero(np.isinf(values))
     if column.kind != "text":
         return np.full(len(column), np.nan), np.flatnonzero(column.filled)
-    if comma:
-        has_comma = compute.any(compute.match_substring(cells, ",")).as_py()
-        grouped = compute.match_substring_regex(cells, f"^(?:{(_GROUPED if has_comma else _POINTS).pattern})$")
-        cells = compute.if_else(grouped, compute.replace_substring(cells, ".", ""), cells)
-    fits = compute.match_substring_regex(cells, f"^(?:{(_COMMA if comma else _POINT).pattern})$")
-    cells = compute.if_else(fits, cells, pyarrow.scalar(None, cells.type))
-    values = np.asarray(compute.replace_substring(cells, ",", ".").cast(pyarrow.float64()).fill_null(float("nan")))
-    return values, np.flatnonzero(column.filled & ~np.isfinite(values))
+    texts = column.texts()
+    if comma and not any("," in text for text in texts):  # 1.140 has a thousands separator
+        texts = [text.replace(".", "") if _POINTS.fullmatch(text) else text for text in texts]
+    values = np.array([np.nan if (value := number(text, comma)) is None else value for text in texts], np.float64)
+    return values, np.flatnonzero(column.filled & np.isnan(values))
 
 
 def number_hint(cell: str, comma: bool) -> str:
-    """What to do with a cell that is not a number."""
+    """Return a hint for a cell that is not a number."""
     if '"' in cell:
         return "remove the quotation mark, or close it"
     if parse_date(cell) is not None:
@@ -109,12 +106,15 @@ def number_hint(cell: str, comma: bool) -> str:
 
 
 def is_comma_pair(cell: str) -> bool:
-    """Whether a cell is a number with a decimal comma, or two whole numbers with a comma between: 3,5."""
+    """Return True if a cell is a number with a decimal comma, or two whole numbers with a comma between: 3,5."""
     return "," in cell and bool(_COMMA.fullmatch(cell.strip()))
 
 
 def units(cells: Sequence[str]) -> str:
-    """An example of numbers that all have one unit or sign, or thousands separators; "" for other cells."""
+    """Return the first cell with a unit or currency, if all cells are numbers with the same one.
+
+    Without units, return the first cell with thousands separators. Return "" if there is no such cell.
+    """
     matches = [_MEASURED.fullmatch(cell.strip()) for cell in cells]
     marks = {match.group(1, 2) for match in matches if match}
     if not all(matches) or len(marks) != 1:
@@ -123,7 +123,10 @@ def units(cells: Sequence[str]) -> str:
 
 
 def has_decimal_comma(column: Column, decimal: Decimal, delimiter: str | None) -> bool:
-    """Whether the numbers of a whole column have a decimal comma: as given, or found."""
+    """Return True if the numbers of a whole column have a decimal comma.
+
+    If `decimal` is "auto", the cells show it.
+    """
     if decimal == "auto" and (
         column.kind != "text" or not compute.any(compute.match_substring(column.cells, ",")).as_py()
     ):
@@ -132,10 +135,11 @@ def has_decimal_comma(column: Column, decimal: Decimal, delimiter: str | None) -
 
 
 def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None, one_number: bool = False) -> bool:
-    """Whether a column's numbers have a decimal comma: as given, or found where commas are not delimiters.
+    """Return True if a column's numbers have a decimal comma.
 
-    1,234 could also have a thousands separator, so some number must not have exactly three digits after its comma.
-    1.234,50 could also be two numbers, such as coordinates: it has a decimal comma where a cell is `one_number`.
+    If `decimal` is "auto", the cells show it. The answer is then False if commas are delimiters. 1,234 could also have
+    a thousands separator, so some number must not have exactly three digits after its comma. 1.234,50 could also be two
+    numbers, such as coordinates. Such a cell counts only with `one_number`, where each cell holds one number.
     """
     if decimal != "auto":
         return decimal == "comma"
@@ -148,9 +152,9 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None,
 
 
 def thousands(column: Column, decimal: Decimal) -> str:
-    """That 1.140 may be 1140, in words; "" where no number of a column may be.
+    """Return a note that 1.140 may be 1140. Return "" if the numbers of a column are clear.
 
-    The only decimals have three digits, beside whole numbers of up to three.
+    The numbers are unclear if all decimals have three digits and all whole numbers have up to three digits.
     """
     if column.kind != "text" or decimal != "auto":
         return ""
@@ -165,7 +169,10 @@ def thousands(column: Column, decimal: Decimal) -> str:
 
 
 def numbers(cell: str, comma: bool) -> list[float] | None:
-    """A list of numbers: a JSON array, a numpy array as printed, or separated by spaces, `;`, `|`, `,`; else None."""
+    """Read a list of numbers: a JSON array, a printed numpy array, or numbers between spaces, `;`, `|` or `,`.
+
+    Return None if the cell is not a list of numbers.
+    """
     content = cell.strip()
     if content[:1] in ("[", "(") and content[-1:] in ("]", ")"):
         content = content[1:-1].strip()
@@ -179,7 +186,10 @@ def numbers(cell: str, comma: bool) -> list[float] | None:
 
 
 def separator(cells: Iterable[str]) -> str | None:
-    """The separator of the tags of a column, the first of `;`, `|`, `,` that it uses; None: one tag per cell."""
+    """Return the separator of the tags of a column: the first of `;`, `|`, `,` in its cells.
+
+    Return None if each cell has one tag.
+    """
     used = {mark for cell in cells for mark in SEPARATORS if mark in cell}
     return next((mark for mark in SEPARATORS if mark in used), None)
 
@@ -198,38 +208,36 @@ class CellFiles(DiskFiles):
         self._inside = f"{root.absolute()}{os.sep}"
 
     def place(self, cell: str) -> str:
-        """The path of a cell's file; its name may have another Unicode form (ä as one character or two)."""
+        """Return the path of a cell's file. Its name may have another Unicode form (ä as one character or two)."""
         path = os.path.join(self._start, written_path(cell))  # noqa: PTH118
         return path if path.isascii() else next(filter(self.has, spellings(path)), path)
 
     def places(self, cells: Texts) -> Texts:
-        """The path of each cell's file; "" where a cell is empty."""
-        is_plain = cells.matches(_PLAIN_PATH) & (os.sep == "/" and self._start.isascii())
-        start = os.path.join(self._start, "") if self._start else ""  # noqa: PTH118
-        paths = cells
-        if start and is_plain.any():
-            escaped = start.replace("\\", "\\\\")
-            paths = cells.replaced("^([^/])", f"{escaped}\\1")
-        return cells.mapped(is_plain, paths, lambda cell: self.place(cell) if cell else "")
+        """Return the path of each cell's file. Return "" if a cell is empty."""
+        return Texts(self.place(cell) if cell else "" for cell in cells)
 
     def keys(self, cells: Texts) -> Texts:
-        """The path of each cell's file in the root folder: the same when the folder was moved."""
-        is_plain = cells.matches(_PLAIN_PATH)
-        written = cells.mapped(is_plain, cells, written_path)
-        return written.normal_paths().without_prefix(self._inside)
+        """Return the path of each cell's file, relative to the root folder if the file is in it.
+
+        The paths stay the same if the root folder is moved.
+        """
+        return Texts(map(self.key, cells))
 
     def key(self, cell: str) -> str:
-        """The path of a cell's file in the root folder: the same when the folder was moved."""
+        """Return the path of a cell's file, relative to the root folder if the file is in it.
+
+        The path stays the same if the root folder is moved.
+        """
         return os.path.normpath(written_path(cell)).removeprefix(self._inside)
 
 
 def looks_like_paths(cells: Sequence[str]) -> bool:
-    """Whether at least nine in ten cells are written like paths of images."""
+    """Return True if at least nine in ten cells look like paths of images."""
     return sum(map(names_image, cells)) >= 0.9 * len(cells) > 0
 
 
 def looks_like_maps(paths: Sequence[str]) -> bool:
-    """Whether files may hold label maps: one channel, lossless, few values."""
+    """Return True if files may hold label maps: one channel, lossless, few values."""
     for path in paths:
         try:
             if not from_file(Path(path), _looks_like_map):

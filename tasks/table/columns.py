@@ -1,4 +1,4 @@
-"""The role of each column of a table: images, split, or a label of some kind; as given, or guessed from its cells."""
+"""The role of each column of a table: images, split, or a kind of label. Roles are given, or guessed from cells."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .number_labels import LATITUDE, LONGITUDE
 
 #: Guesses read this many rows, evenly spaced.
 _SAMPLE = 20_000
-#: A kind must fit this share of the cells. The others are errors with their line when the labels are read.
+#: A kind must fit this share of the cells. Other cells are errors with their line when the labels are read.
 _MIN_SHARE = 0.9
-#: Texts with a mean of at least so many words are captions; with at most so many, tags.
+#: Texts are captions if their mean number of words is at least the first number, and tags if at most the second.
 _CAPTION_WORDS, _TAG_WORDS = 4, 3
 
 _PART_NAMES = ("", "train", "val", *TEST_PARTS)
@@ -46,8 +46,8 @@ _CLASS_NAMES = re.compile(
     r"(?:.*[\W_])?(?:class|category|label|species|identity|person|product|item|zip|postal)(?:[\W_]?(?:id|code))?", re.I
 )
 _ROW_NUMBER_NAMES = re.compile(r"(?:.*[\W_])?(?:id|index|idx|nr|number|no|row|\(column \d+\))", re.I)
-# "lon" is searched after the first "lat" only: after each "lat", it would take quadratic time. So would a name with a
-# line break after each "img", if the last ".*" did not match it (re.S).
+# "lon" is searched after the first "lat" only. A search after each "lat" would take quadratic time. So would a name
+# with a line break after each "img", if the last ".*" did not match the line break (re.S).
 _GEO_NAMES = re.compile(r".*(?:place|coord|gps|location|position).*|(?:(?!lat).)*+lat.*lon.*", re.I | re.S)
 _MAP_NAMES = re.compile(r".*(?:label|mask|map|seg|annot|layout).*", re.I | re.S)
 _DIGIT_DATE = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")  # as cameras name their files
@@ -55,7 +55,7 @@ _DATE = re.compile(r"\d{4}-\d\d?-\d\d?(?:[T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}")
 
 
 class Guess(NamedTuple):
-    """A kind, or "" for a column that cannot be a label; and the reason."""
+    """A kind of label and the reason. The kind is "" for a column that cannot be a label."""
 
     kind: str
     reason: str
@@ -70,7 +70,7 @@ class Roles(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """One label: its columns, its kind with all options, and why it is of that kind."""
+    """One label: its columns, its kind with all options, and the reason for the kind."""
 
     columns: tuple[str, ...]
     part: ConfiguredPart
@@ -87,10 +87,12 @@ def choose_columns(
     *,
     has_features: bool,
 ) -> tuple[Roles, list[Spec]]:
-    """The role of each column, and the labels. `labels` are kinds by column; None: the one column that can be a label.
+    """Return the role of each column, and the labels.
+
+    `labels` are kinds by column. If None, the label is the one column that can be a label.
 
     Raises:
-        InputError: no such column, a kind that cannot be guessed, or no or several possible labels.
+        InputError: a column is missing, a kind cannot be guessed, or there are no or several possible labels.
     """
     for column, option in ((image, "image"), (split, "split"), (group, "group")):
         if column is not None:
@@ -141,7 +143,7 @@ def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) 
 
 
 def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...]:
-    """The one column (or latitude and longitude) that can be a label."""
+    """Return the only column that can be a label, or the two columns of latitude and longitude."""
     candidates = {name: guess for name, guess in pair_up(roles.guesses).items() if guess.kind and name != group}
     if len(candidates) == 1:
         (name,) = candidates
@@ -163,18 +165,18 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
 def guess_roles(
     table: Table, reading: Reading, *, image: str | None, split: str | None, taken: Collection[str], group: str | None
 ) -> Roles:
-    """The role of every column.
+    """Return the role of every column.
 
     Args:
         table: the table.
-        reading: how cells are read.
+        reading: the options of reading.
         image: the column of images, if it was given.
         split: the column of the split, if it was given.
         taken: the columns of labels.
         group: the column of groups, if it was given.
 
     Raises:
-        InputError: several columns can be the split, or one is named like a split and not understood.
+        InputError: several columns can be the split, or a column is named like a split but its cells are unknown.
     """
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: column.texts(rows) for name, column in table.columns.items()}
@@ -200,7 +202,10 @@ def guess_roles(
 
 
 def _find_split(table: Table, names: Sequence[str]) -> str | None:
-    """The column whose cells name training items, and validation or test items; None if there is none."""
+    """Return the column whose cells name training items, and validation or test items.
+
+    Return None if no column does.
+    """
     row_parts: dict[str, Array] = {}  # the number of the part of each row
     unclear: list[str] = []
     for name in names:
@@ -224,7 +229,7 @@ def _find_split(table: Table, names: Sequence[str]) -> str | None:
 
 
 def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:
-    """The kind of several columns that make one label together."""
+    """Guess the kind of several columns that make one label together."""
     kinds = [guesses.get(name, Guess("", "")).kind for name in names]
     if len(names) == 2 and LATITUDE.fullmatch(names[0]) and LONGITUDE.fullmatch(names[1]):
         return Guess("geo", "the columns' names")
@@ -236,7 +241,7 @@ def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:
 
 
 def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
-    """The kind of a column, from its filled cells."""
+    """Guess the kind of a column from its filled cells."""
     if not cells:
         return Guess("", "it is empty")
     distinct = Counter(cells)
@@ -299,7 +304,7 @@ def _guess_numbers(name: str, cells: Sequence[str], comma: bool) -> Guess:
 
 
 def _guess_lists(elements: Sequence[str]) -> Guess:
-    """The kind of a column of lists with these elements."""
+    """Guess the kind of a column whose cells are lists. `elements` are the elements of all its lists."""
     if any(elements) and all(element.startswith("[") for element in filter(None, elements)):
         return Guess("pose", "its cells are lists of points")
     if _words(elements) >= _CAPTION_WORDS:
@@ -316,7 +321,7 @@ def _choose_image(
     *,
     has_label: bool,
 ) -> str | None:
-    """The column of images among columns of paths: the only one whose files exist, without label maps.
+    """Return the column of images: the only column of paths whose files exist and are not label maps.
 
     Args:
         table: the table, for errors.
@@ -324,13 +329,13 @@ def _choose_image(
         paths: some cells of each column of paths.
         maps: the columns of label maps.
         given: the column of images, if it was given.
-        has_label: whether labels were given.
+        has_label: True if labels were given.
 
     Raises:
-        InputError: several columns can be the images, so that a label may belong to either or to both.
+        InputError: several columns can be the images. A label could then belong to either image.
     """
     others = [name for name in paths if name not in maps or name == given]
-    # Where all are maps, some have the name of what they are.
+    # If all columns hold maps, the names of some columns show it.
     candidates = [name for name in others if name == given or _existing(files, paths[name])] or others
     candidates = candidates or [*[name for name in paths if not _MAP_NAMES.fullmatch(name)], *paths][:1]
     different = {tuple(map(files.place, filter(None, paths[name]))): name for name in reversed(candidates)}
@@ -347,7 +352,7 @@ def _choose_image(
 
 
 def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
-    """Guesses in which latitude and longitude are one entry."""
+    """Return the guesses with latitude and longitude as one entry."""
     numeric = [name for name, guess in guesses.items() if guess.kind == "number"]
     matches = [[name for name in numeric if pattern.fullmatch(name)] for pattern in (LATITUDE, LONGITUDE)]
     if [len(names) for names in matches] != [1, 1]:
@@ -358,7 +363,7 @@ def pair_up(guesses: dict[str, Guess]) -> dict[str, Guess]:
 
 
 def _existing(files: CellFiles, cells: Sequence[str]) -> list[str]:
-    """Up to three files of a column that exist."""
+    """Return up to three files of a column that exist."""
     places = map(files.place, filter(None, list(dict.fromkeys(cells))[:50]))
     return [*islice(filter(os.path.isfile, places), 3)]
 
@@ -368,6 +373,6 @@ def _share(cells: Sequence[str], holds: Callable[[str], bool]) -> float:
 
 
 def _words(cells: Sequence[str]) -> float:
-    """The mean number of words; of a code without spaces, as 1f0c-77ab, one."""
+    """Return the mean number of words. A code without spaces, as 1f0c-77ab, is one word."""
     counts = (len(split_words(cell, frozenset())) if len(cell.split()) > 1 else 1 for cell in cells)
     return sum(counts) / max(len(cells), 1)

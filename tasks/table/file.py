@@ -15,6 +15,7 @@ from contml.data import Task
 from contml.data.tables import Table
 
 from .._readers.folders import data_folder
+from .boxes import refuse_kinds_of_images, with_boxes
 from .cells import CellFiles, TableReading
 from .columns import choose_columns
 from .items import choose_queries, read_items
@@ -46,45 +47,46 @@ def file(
     *,
     has_features: bool = False,
 ) -> Task:
-    """A file with images and labels, or with judgments of images, or a folder of images: a task without code.
+    """Read a file with images and labels, or with judgments of images, or a folder of images, without code.
 
     `contml train --data items.csv --label age=number` needs no config. 'contml list labels' lists the kinds of labels
-    and their options; a kind that is not given is guessed, and shown with the reason. The label distances of several
-    labels are summed, each divided by its mean over training rows and multiplied by its weight.
-    Everything else: docs/table.md.
+    and their options. If no kind is given, the kind is guessed and shown with the reason. The label distances of
+    several labels are summed. Each is divided by its mean over training rows and multiplied by its weight.
+    docs/table.md describes everything else.
 
-    A file without `labels` that has one of these groups of columns holds judgments, in place of a label of each image:
-    `a, b, score`; `a, b, distance`; `anchor, x, y, choice`; `a, b, c, odd`; `query, item, grade`; or
-    `query, item, distance`. Each row is the answer of one judge. Everything else: docs/judgments.md.
+    A file without `labels` may hold judgments of images, in place of a label of each image. It then has one of these
+    groups of columns: `a, b, score`; `a, b, distance`; `anchor, x, y, choice`; `a, b, c, odd`; `query, item, grade`;
+    `query, item, distance`; or `anchor, positive, negative`. Each row is the answer of one judge. docs/judgments.md
+    describes everything else, and other names of the columns.
 
     Args:
         data: the table: .csv, .tsv, .txt, .jsonl, .json (also .gz), .parquet or .xlsx; an annotation file of COCO; a
-            file of poses (joints.npz); or a folder of images, where each folder in it is a class, or `pattern` says
-            what the names of the images mean. Folders named train, val and test are the split.
+            file of poses (joints.npz); or a folder of images. Each folder in it is a class, or `pattern` explains
+            the names of the images. Folders named train, val and test are the split.
         labels: the kind and the options of each label by its column, or by several columns with commas:
             {price: {kind: number, scale: log}, "lat,lon": {kind: geo, weight: 0.5}}; in short: {price: number:log,
             "lat,lon": geo:0.5}. null: the one column that can be a label.
-        image: the column of image paths; null: the only one. Of judgments, that of the table `items`.
-        pattern: what the names of a folder's images mean: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
+        image: the column of image paths. null: the only one. With judgments, the column in the table `items`.
+        pattern: the pattern of a folder's image names: "{age}_{sex}_*.jpg". A field in braces is a column; a star is
             any text. With folders: "{class}/{age}.jpg".
-        root: the folder that paths in the table are relative to; null: the folder of the table that has them.
+        root: the folder that paths in the table are relative to. null: the folder of the table with the paths.
         split: the column of train, val, test, query; or lists of names of images: a JSON file {"train": [...], "test":
             [...], "queries": [...]}, or a folder with train.txt and test.txt. null: found automatically, or else the
             split is drawn. Without test rows, the validation rows are evaluated.
-        test: the share of test rows, of their groups, or of judged items, if the split is drawn; an approximate share.
+        test: the approximate share of test rows, of their groups, or of judged items, if the split is drawn.
         group: a column, such as the person, whose values may not be both in training and in test.
-        frame: in place of a group, the column with the numbers of frames: rows of one part of the split whose numbers
+        frame: in place of a group, the column of frame numbers. Rows of one part of the split whose frame numbers
             follow each other are one group.
-        exclude_group: exclude the other rows of a query's own group from its gallery, such as other photographs of
-            the same house, which would be found too easily. null: where there are groups, and labels are not classes.
-        queries: how many test rows, drawn by their images, are queries; 0: every row is a query against all others;
-            null: 1,000 of more than 5,000 test rows, else 0.
-        judgments: how judgments are read: items, id_column, by, largest, unit.
+        exclude_group: exclude the other rows of a query's own group from its gallery. Other photographs of the same
+            house would be found too easily. null: true if there are groups and labels are not classes.
+        queries: number of test rows, drawn by their images, that are queries. 0: every row is a query for all others.
+            null: 1,000 if there are more than 5,000 test rows, else 0.
+        judgments: options of judgments: items, id_column, by, largest, unit.
         missing: what to do with rows without an image file or without a label, or with an empty cell of a judgment:
             "refuse", or "drop" and count them.
-        table: how the cells are read: delimiter, encoding, sheet, missing_words, decimal, max_bytes, max_rows.
+        table: options of cells: delimiter, encoding, sheet, missing_words, decimal, box, max_bytes, max_rows.
         seed: seed of the drawn split, the drawn queries, and the training of word vectors.
-        has_features: whether a file of features takes the place of the images, so that their files may be missing.
+        has_features: True if a file of features replaces the images, so that image files may be missing.
     """
     if exclude_group and group is None and frame is None:
         raise InputError("exclude_group", "no group", hint="set group to the column of groups")
@@ -96,6 +98,7 @@ def file(
     grouping = group, frame, exclude_group, queries
     options = FileOptions(reading, judged, image, root, split, test, *grouping, missing, seed, has_features)
     if labels is None and has_judgments(rows):
+        _refuse_given({"table.box": reading.box}, "judgments", "labels")
         _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
         return read_judgments(rows, options)
     _refuse_given({f"judgments.{name}": value for name, value in vars(judged).items()}, "labels", "judgments")
@@ -103,15 +106,20 @@ def file(
     task = _read_labelled(rows, Reading(files, reading, seed), parts, options)
     files.forget()
     del rows
-    pyarrow.default_memory_pool().release_unused()  # else the memory of the table stays with this process
+    pyarrow.default_memory_pool().release_unused()  # otherwise the process keeps the memory of the table
     return task
 
 
 def _read_labelled(
     table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None, options: FileOptions
 ) -> Task:
-    """The task of a table with labels; `parts`: the kinds of the labels, None: the one column that can be a label."""
+    """Return the task of a table with labels.
+
+    `parts` are the kinds of the labels. If None, the label is the one column that can be a label.
+    """
     has_features, group = options.has_features, options.group
+    if reading.table.box is not None:
+        table = with_boxes(table, reading.table.box, reading)
     try:
         roles, specs = choose_columns(
             table, reading, parts, options.image, options.split, group, has_features=has_features
@@ -120,6 +128,8 @@ def _read_labelled(
         if parts is None:
             refuse_almost_judgments(table)
         raise
+    if table.boxes is not None:
+        refuse_kinds_of_images({",".join(spec.columns): spec.part.name for spec in specs})
     rows = read_items(
         table,
         roles,
@@ -147,7 +157,9 @@ def _read_labelled(
         splits.get("test"),
         splits.get("val"),
         val_groups=None if is_divided else rows.groups.taken(rows.parts.train),
-        columns=describe_columns(table, roles, specs, rows, splits, given_image=options.image is not None, group=group),
+        columns=describe_columns(
+            table, roles, specs, rows, splits, given_image=options.image is not None, group=group, box=reading.table.box
+        ),
         suggested=suggestion(roles, rows),
     )
 
@@ -156,7 +168,7 @@ def _refuse_given(options: Mapping[str, object], found: str, needed: str) -> Non
     """Refuse options that the data do not use.
 
     Raises:
-        InputError: one of them is given.
+        InputError: one of the options is given.
     """
     for name, value in options.items():
         if value is not None:

@@ -29,12 +29,12 @@ _ALLOWED = "must be a JSON list [[x, y], ...] or [[x, y, visible], ...], null fo
 class PoseLabel(TableLabel):
     """Joints in pixels of the image: [[x, y], ...] or [[x, y, visible], ...] in a cell, or columns x0,y0,x1,y1,...
 
-    The third number is 0 where a joint is not visible, and does not count. A row needs more than half of its joints.
-    The label distance is Euclidean, over the joints that are visible in both items.
+    The third number is 0 for a joint that is not visible. Such a joint does not count. A row needs more than half of
+    its joints. The label distance is Euclidean, over the joints that are visible in both items.
 
     Args:
-        normalize: poses in the frame of the person, so that neither position nor size counts.
-        joint_names: the name of each joint, as right_knee; null: the names in the file, of LSP for 14
+        normalize: compare poses in the frame of the person, so that neither position nor size counts.
+        joint_names: the name of each joint, as right_knee. null: the names in the file, the names of LSP for 14
             joints, or numbers.
         skeleton: pairs of joints that a limb connects, counted from 0; null: the pairs in the file, or none.
     """
@@ -48,23 +48,23 @@ class PoseLabel(TableLabel):
     most_rows = (20_000, 10_000)
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The joints of each row `[N, J, 3]`: x, y, and 1 where the joint is visible, else 0."""
+        """Return the joints of each row `[N, J, 3]`: x, y, and 1 if the joint is visible, else 0."""
         values = _of_columns(cells) if len(cells.columns) > 1 else _of_cells(cells)
         return LabelColumn(self, cells, values, values[..., 2].sum(1) * 2 > values.shape[1], cells.missing)
 
     def problem(self, column: LabelColumn, row: int) -> str:
-        """The error of a row with too few joints."""
+        """Return the error of a row with too few joints."""
         if not column.cells.columns[0].filled[row]:
             return super().problem(column, row)
         visible = column.values[row, :, 2]
         return f"{column.name}: {visible.sum():.0f} of {len(visible)} joints are visible; must be more than half"
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
-        """Compares the joints of these rows with the sizes of their images."""
+        """Compare the joints of these rows with the sizes of their images."""
         joints, visible, body = column.values[..., :2], column.values[..., 2] > 0, self._body(column)
         for row in np.concatenate((train, test)).tolist():
             image = Path(column.cells.images[row])
-            if (size := image_size(image)) is not None:  # None where it is broken, about which images.broken decides
+            if (size := image_size(image)) is not None:  # None if the file is broken (see images.broken)
                 where = column.cells.error_at(row, "").subject
                 refuse_outside(joints[row], visible[row], size, body.names, where, image.name)
 
@@ -85,7 +85,7 @@ class PoseLabel(TableLabel):
         return column.fitted(space, summary, view=view)
 
     def _body(self, column: LabelColumn) -> Body:
-        """The names and the limbs of the joints."""
+        """Return the names and the limbs of the joints."""
         count, cells = column.values.shape[1], column.cells
         names, skeleton = cells.table.about.get(column.name, unnamed(count))
         names = names if self.joint_names is None else self.joint_names
@@ -96,12 +96,15 @@ class PoseLabel(TableLabel):
 
 
 def unnamed(count: int) -> Body:
-    """The body of so many joints without names: that of LSP for 14."""
+    """Return a body for joints without names: the names and limbs of LSP for 14 joints, otherwise numbers."""
     return LSP if count == len(LSP.names) else Body([str(joint) for joint in range(count)], ())
 
 
 def _of_columns(cells: Cells) -> Array:
-    """The joints in columns of x, y, and perhaps a third one, whose name begins with v, that is 0 or not."""
+    """Read the joints in columns of x and y, and perhaps a third column whose name begins with v.
+
+    A joint is not visible if the cell of its third column is 0.
+    """
     numbers, third = cells.numbers(), len(cells.columns) > 2 and [*cells.table.columns][2].lower().startswith("v")
     size = 3 if third else 2
     if numbers.shape[1] % size:
@@ -117,7 +120,7 @@ def _of_columns(cells: Cells) -> Array:
 
 
 def _of_cells(cells: Cells) -> Array:
-    """The joints in lists of a column."""
+    """Read the joints in lists of a column."""
     texts = cells.columns[0].texts()
     poses = {row: _pose(text, cells.error_at(row, "").subject) for row, text in enumerate(texts) if text}
     count = len(next(iter(poses.values()), ((0.0, 0.0, 0.0),)))
@@ -134,7 +137,7 @@ def _of_cells(cells: Cells) -> Array:
 
 
 def _pose(text: str, where: str) -> Array:
-    """The joints of a cell `[J, 3]`."""
+    """Read the joints of a cell `[J, 3]`."""
     joints = as_value(text)
     if (
         not isinstance(joints, list)
@@ -160,7 +163,7 @@ def _pose(text: str, where: str) -> Array:
 
 @dataclass(frozen=True)
 class TeacherLabel(TableLabel):
-    """Another model's embedding of the image: the label distance is that of the embeddings, scaled to length 1.
+    """Another model's embedding of the image. The label distance is the distance of embeddings of length 1.
 
     The cells of the column are not read.
 
@@ -175,7 +178,7 @@ class TeacherLabel(TableLabel):
     content = "an embedding of the teacher"
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The embeddings `[N, D]`, NaN where the teacher has none."""
+        """Return the embeddings `[N, D]`, NaN if the teacher has no embedding."""
         if self.model is None:
             raise cells.error("no teacher", "must name a run or a file", f"{cells.name}=teacher:RUN")
         path = self.model.expanduser()
@@ -188,19 +191,19 @@ class TeacherLabel(TableLabel):
         return LabelColumn(self, cells, values, present, cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Depends on no rows."""
+        """Return the label, which depends on no rows."""
         values = column.values
         summary = f"embeddings of {values.shape[1]:,} numbers by {self.model}; distance of unit vectors"
         return column.fitted(lambda rows: TeacherLabels(values[rows]), summary)
 
     def problem(self, column: LabelColumn, row: int) -> str:
-        """The error of a row that the teacher has no embedding of."""
+        """Return the error of a row without an embedding of the teacher."""
         return f"{self.model} has no embedding of {column.cells.images[row] or 'this row'}"
 
 
 def _embedded(folder: Path, images: Sequence[str]) -> Array:
-    """The embeddings of a model; NaN for rows without an image, and for images that cannot be read."""
-    from contml.search import load  # here: it imports torch and more
+    """Return the embeddings of a model. Rows without a readable image are NaN."""
+    from contml.search import load  # imported here, as it imports torch and more
 
     model, rows = load(folder), [row for row, image in enumerate(images) if image]
     if model.bundle.feature_dim is not None:
@@ -211,7 +214,10 @@ def _embedded(folder: Path, images: Sequence[str]) -> Array:
 
 
 def _from_file(path: Path, images: Sequence[str]) -> Array:
-    """The vectors of a file by the names of the images: their path, or the end of it that is longest."""
+    """Return the vectors `[N, D]` of a file for the images, NaN for images without a vector.
+
+    A name in the file is the path of an image, or the end of its path. The longest end that is a name is used.
+    """
     names, vectors = read_features(path)
     if names is None or vectors.ndim != 2:
         raise InputError(str(path), "vectors without names" if names is None else "maps", "must be vectors with names")

@@ -1,4 +1,4 @@
-"""The items of a table: labels are read, incomplete rows are refused or omitted, and the others are split."""
+"""The items of a table. Labels are read, incomplete rows are refused or omitted, and the other rows are split."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from contml._support.validation import as_rows
 from contml.data import draw, draw_queries, refuse_equal
 from contml.data.copies import joined, same_files
 from contml.data.draw import positions
+from contml.data.sources import box_names
 from contml.data.tables import Column, Table
 from contml.data.values import whole_number
 
 from .._readers.folders import Missing, why_absent
 from .._readers.splits import TEST_PARTS, parts_of, queries_like
+from .boxes import box_problem
 from .cells import CellFiles
 from .columns import Roles, Spec
 from .label import Array, Cells, FittedLabel, LabelColumn, Reading
@@ -30,22 +32,22 @@ from .text_labels import ClassLabel
 
 #: The mean label distance of a label is estimated on this many training rows.
 _SAMPLE = 300
-#: With more test rows than the first number, the default number of queries is the second.
+#: If there are more test rows than the first number, the default number of queries is the second number.
 _MANY, _QUERIES = 5_000, 1_000
 
 
 class SplitRows(NamedTuple):
-    """Rows of a table for training, validation and testing, and how they were split, in words."""
+    """Rows of a table for training, validation and testing, and a description of the split."""
 
     train: Array
     val: Array
     test: Array
-    query: Array  # the test rows that are queries; empty: all are
+    query: Array  # the test rows that are queries; empty: all test rows are queries
     description: str
 
     @property
     def used(self) -> dict[str, Array]:
-        """The rows of each part; validation and test rows may be absent, but not both."""
+        """The rows of each part. Validation and test rows may be absent, but not both."""
         return {"train": self.train} | {k: v for k, v in (("val", self.val), ("test", self.test)) if len(v)}
 
 
@@ -55,21 +57,23 @@ class Items:
 
     Args:
         paths: the image file of each row of the table.
-        names: its path relative to the folder of the images, where it is in that folder.
-        labels: its labels, fitted to the training rows.
-        means: the mean label distance of each label; 1 where there is only one label.
+        names: the path of each row's image, relative to the folder of images if it is there. A box adds its number.
+        boxes: the box of each row in its image, as in `Table`.
+        labels: the labels, fitted to the training rows.
+        means: the mean label distance of each label. 1 if there is only one label.
         parts: which rows are for training, validation and testing.
-        texts: the cells of the labels of each row; of all rows of an image, if its captions were merged.
-        groups: what a drawn split does not divide, for each row: its group, or its image, joined where they
-            share one.
-        excluded: how many rows of "train", "val" and "test" were omitted, by reason.
-        omitted: all that was omitted, in words; "" for nothing.
-        without_file: how many rows have no image file, but features.
+        texts: the cells of the labels of each row, or of all rows of an image, if its captions were merged.
+        groups: for each row, its group or its image, which a drawn split does not divide. Groups that share an image
+            are joined.
+        excluded: number of rows of "train", "val" and "test" that were omitted, by reason.
+        omitted: a description of all omitted rows. "" if no rows were omitted.
+        without_file: number of rows that have features but no image file.
         metadata: the columns of texts or numbers, without the columns of images and of the split.
     """
 
     paths: Texts
     names: Texts
+    boxes: Array | None
     labels: Sequence[FittedLabel]
     means: Sequence[float]
     parts: SplitRows
@@ -81,26 +85,32 @@ class Items:
     metadata: Mapping[str, Column]
 
     def keys(self, rows: Array) -> Texts:
-        """The image of some rows and the cells of their labels, by which queries are drawn."""
+        """Return the image of some rows and the cells of their labels, by which queries are drawn."""
         return _keys(self.names, self.texts, rows)
 
     @property
     def is_class(self) -> bool:
-        """Whether the only label is a class."""
+        """True if the only label is a class."""
         return len(self.labels) == 1 and isinstance(self.labels[0].kind, ClassLabel)
 
     @property
     def shared_images(self) -> bool:
-        """Whether training rows share an image; rows of a class of their own are not divided in any case."""
+        """True if training rows share an image and a split can divide these rows.
+
+        A split never divides the rows of a class if training and test have different classes.
+        """
         if self.is_class and not closed_set(self.labels[0], self.parts):
             return False
-        if self.groups.num_different() == len(self.groups):  # without a copy of the rows for training
+        if self.groups.num_different() == len(self.groups):  # this check needs no copy of the training rows
             return False
         return self.groups.taken(self.parts.train).num_different() < len(self.parts.train)
 
     @property
     def has_groups_to_search(self) -> bool:
-        """Whether a query has other groups to search, also in a validation split drawn from the training rows."""
+        """True if every part to evaluate has at least two groups, so that a query has other groups to search.
+
+        A validation part may be drawn from the training rows, which then need at least four groups.
+        """
         counts = {part: self.groups.taken(rows).num_different() for part, rows in self.parts.used.items()}
         drawn_from = counts.pop("train")
         return min(counts.values()) >= 2 and ("val" in counts or drawn_from >= 4)
@@ -112,13 +122,13 @@ class Items:
 
 
 def closed_set(label: FittedLabel, parts: SplitRows) -> bool:
-    """Whether a class of the rows that are evaluated is also in training; `label`: of classes."""
+    """Return True if a class of the evaluated rows is also in training. `label` is a label of classes."""
     train_classes, *evaluated_parts = (different(label.values, rows) for rows in parts.used.values())
     return any(train_classes & classes for classes in evaluated_parts)
 
 
 def different(texts: Sequence[str], rows: Array) -> set[str]:
-    """The different texts of these rows."""
+    """Return the different texts of these rows."""
     return {*as_texts(taken(texts, rows)).numbered()[0]}
 
 
@@ -134,32 +144,37 @@ def read_items(
     missing: Missing,
     has_features: bool,
 ) -> Items:
-    """Read the labels, omit incomplete rows, and split the others into training and test.
+    """Read the labels, omit incomplete rows, and split the other rows into training and test.
 
     Args:
         table: the table.
-        roles: its columns of images and of the split.
-        specs: its labels.
-        reading: how cells are read.
+        roles: the columns of images and of the split.
+        specs: the labels.
+        reading: the options of reading.
         group: the column whose values may not be both in training and in test.
-        frame: the column of frame numbers, which make the groups of each part; None: there is none.
-        test: the share of rows for testing where the split is drawn.
+        frame: the column of frame numbers, which make the groups of each part, or None.
+        test: the share of rows for testing, if the split is drawn.
         missing: "refuse" incomplete rows, or "drop" and count them.
-        has_features: whether image files may be missing.
+        has_features: True if image files may be missing.
 
     Raises:
-        InputError: a row is wrong, or too few can be used.
+        InputError: a row is wrong, or too few rows can be used.
     """
     files, seed, column = reading.files, reading.seed, str(roles.image)
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
     rows = _TableRows(table, missing)
-    has_file = files.has_each(paths)
+    has_file = np.fromiter(map(files.has, paths), bool, len(paths))
     rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
-    images = files.keys(image_cells)
+    images = names = files.keys(image_cells)
+    if table.boxes is not None:
+        names = Texts(box_names(images))
+        rows.drop(np.asarray(np.isnan(table.boxes).any(1)), "without a box", "no box")
+        invalid, allowed = box_problem(table.boxes)
+        rows.drop(invalid, "with an empty box", allowed)
     del image_cells
     groups = images
     if group is not None:
@@ -168,9 +183,10 @@ def read_items(
     shared_columns = [c for label in columns if not label.kind.merges for c in label.cells.table.columns]
     texts = joined_columns([table.packed_texts(c, "labels") for spec in specs for c in spec.columns], "\t")
     shared_columns += [c for c in (roles.split, group) if c is not None]
-    columns, texts = rows.merged(paths, columns, shared_columns, texts)
+    columns, texts = rows.merged(paths if table.boxes is None else names, columns, shared_columns, texts)
     if roles.split is None:
-        groups = as_texts(joined(groups, same_files(paths.mapped(rows.usable, paths, lambda _: ""))))
+        files_used = [path if use else "" for path, use in zip(paths, rows.usable.tolist(), strict=True)]
+        groups = as_texts(joined(groups, same_files(files_used)))
     split = _split(table, rows, groups, roles.split, group or "image", test, seed)
     if frame is not None:
         groups = _runs(table, frame, split)
@@ -186,7 +202,7 @@ def read_items(
     means = [1.0]
     if len(labels) > 1:
         known = [label.known(parts.train) for label in labels]
-        keys = (_keys(images, texts, part_rows) for part_rows in known)
+        keys = (_keys(names, texts, part_rows) for part_rows in known)
         means = [_mean_distance(*each, seed) for each in zip(labels, known, keys, strict=True)]
     if roles.split is None:  # rows that were omitted before the draw count as training rows
         rows_by_part = {"train": np.setdiff1d(np.arange(len(table)), split.test), "val": split.val, "test": split.test}
@@ -197,11 +213,14 @@ def read_items(
     metadata = {name: column for name, column in others.items() if column.kind in ("text", "number")}
     used = np.concatenate([*parts.used.values()])
     without_file = int((~has_file[used]).sum())
-    return Items(paths, images, labels, means, parts, texts, groups, excluded, rows.omitted, without_file, metadata)
+    omitted = rows.omitted
+    return Items(
+        paths, names, table.boxes, labels, means, parts, texts, groups, excluded, omitted, without_file, metadata
+    )
 
 
 class _TableRows:
-    """The rows that can be used so far, `usable` `[N]`, and the omitted rows by reason."""
+    """The rows that can still be used, a mask `usable` `[N]`, and the omitted rows by reason."""
 
     def __init__(self, table: Table, missing: Missing) -> None:
         self.table, self.missing = table, missing
@@ -211,17 +230,17 @@ class _TableRows:
     def drop(
         self, incomplete: Array, reason: str, problem: str, hint: str = "complete the table", otherwise: str = ""
     ) -> None:
-        """Omit the rows that `incomplete` `[N]` marks, or refuse the first of them.
+        """Omit the rows that `incomplete` `[N]` marks, or refuse the first of these rows.
 
         Args:
             incomplete: bool, one per row of the table.
-            reason: why rows are omitted, as in "2 without an image file".
-            problem: what is wrong with the first of these rows, for the error.
-            hint: what to do about it.
-            otherwise: what else may be done.
+            reason: the reason to omit rows, as in "2 without an image file".
+            problem: the problem of the first of these rows, for the error.
+            hint: the remedy for the error.
+            otherwise: another remedy.
 
         Raises:
-            InputError: there are such rows, and they are refused.
+            InputError: there are incomplete rows, and the option `missing` is "refuse".
         """
         rows = np.flatnonzero(incomplete & self.usable)
         if not len(rows):
@@ -234,7 +253,7 @@ class _TableRows:
         self.usable[rows] = False
 
     def drop_without_label(self, labels: Sequence[LabelColumn]) -> None:
-        """Omit the rows without the label, or, of several labels, without any of them."""
+        """Omit the rows without the label. With several labels, omit the rows without any label."""
         if len(labels) > 1:
             absent = ~np.any([label.present for label in labels], axis=0)
             self.drop(absent, "without any label", "no label", self._complete)
@@ -245,11 +264,11 @@ class _TableRows:
 
     @property
     def _complete(self) -> str:
-        """What to do where a label is missing."""
+        """The hint for a missing label."""
         return "its name must fit the pattern" if self.table.path.is_dir() else "complete the table"
 
     def drop_without_image(self, column: str, paths: Texts, has_image: Array, files: CellFiles) -> None:
-        """Omit the rows without an image; has_image `[N]`."""
+        """Omit the rows without an image. `has_image` is a mask `[N]`."""
         if has_image.all():
             return
         row = int(has_image.argmin())
@@ -266,13 +285,15 @@ class _TableRows:
     def merged(
         self, paths: Texts, labels: Sequence[LabelColumn], shared: Sequence[str], texts: Texts
     ) -> tuple[list[LabelColumn], Texts]:
-        """The labels and their cells, with all rows of an image in its first row where a kind merges them, as captions.
+        """Merge the rows of an image into its first row, if a kind of label merges its values, as captions do.
+
+        Return the labels and their cells.
 
         Args:
             paths: the image of each row.
             labels: the labels.
             shared: the columns that must be equal in all rows of an image.
-            texts: the cells of the labels of each row; the cells of merged rows are joined, in alphabetical order.
+            texts: the cells of the labels of each row. The cells of merged rows are joined, in alphabetical order.
 
         Raises:
             InputError: a cell of a shared column differs between the rows of an image.
@@ -286,7 +307,7 @@ class _TableRows:
         others = np.flatnonzero(first_rows != np.arange(len(paths)))  # the rows of an image after its first
         if not len(others):
             return list(labels), texts
-        found: list[tuple[int, str]] = []  # of each shared column, the first row that differs
+        found: list[tuple[int, str]] = []  # the first row that differs in each shared column
         for name in shared:
             cells = self.table.packed_texts(name, "labels")
             differs = cells.taken(others).differs(cells.taken(first_rows[others]))
@@ -310,13 +331,13 @@ class _TableRows:
         return [label.merged(first_rows) if label.kind.merges else label for label in labels], merged
 
     def excluded(self, rows: Array) -> dict[str, int]:
-        """How many of these rows were omitted, by reason."""
+        """Return the number of omitted rows among these rows, by reason."""
         counts = {reason: int(np.isin(dropped, rows).sum()) for reason, dropped in self._dropped.items()}
         return {reason: count for reason, count in counts.items() if count}
 
     @property
     def omitted(self) -> str:
-        """What was omitted, in words; "" for nothing."""
+        """A description of the omitted rows. "" if no rows were omitted."""
         return ", ".join(f"{len(dropped):,} {reason}" for reason, dropped in self._dropped.items())
 
     def check_sizes(self, parts: SplitRows, named: SplitRows) -> None:
@@ -333,7 +354,7 @@ class _TableRows:
 def _split(
     table: Table, rows: _TableRows, groups: Texts, column: str | None, what: str, share: float, seed: int
 ) -> SplitRows:
-    """The split by a column, or by drawing whole groups (images, if no groups are given)."""
+    """Split the rows by a column, or draw whole groups. Draw images if no groups are given."""
     usable = np.flatnonzero(rows.usable)
     if column is not None:
         parts = split_by_column(table, column, usable)
@@ -348,10 +369,10 @@ def _split(
 
 
 def _runs(table: Table, column: str, parts: SplitRows) -> Texts:
-    """The group of each row: the rows of one part of a named split whose frame numbers follow each other.
+    """Return the group of each row: rows of one part of a named split with consecutive frame numbers.
 
     Raises:
-        InputError: the split is drawn, or a cell is no frame number.
+        InputError: the split is drawn, or a cell is not a frame number.
     """
     if parts.description.startswith("drawn"):
         raise InputError("frame", column, "needs a column of the split", "set group to a column instead")
@@ -370,10 +391,10 @@ def _runs(table: Table, column: str, parts: SplitRows) -> Texts:
 
 
 def split_by_column(table: Table, column: str, rows: Array) -> SplitRows:
-    """The parts that a column names; rows with an empty cell are not used.
+    """Return the parts that a column names. Rows with an empty cell are not used.
 
     Raises:
-        InputError: a cell that names no part, or no training rows, or none to test on.
+        InputError: a cell names no part, or the training rows or the test rows are missing.
     """
     rows_by_part = _rows_of_parts(table, column, rows)
     num_unused = len(rows) - sum(len(rows_by_part[part]) for part in ("train", "val", "test"))
@@ -384,7 +405,10 @@ def split_by_column(table: Table, column: str, rows: Array) -> SplitRows:
 
 
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
-    """The rows that a column names for each part; "test" are all test rows, "query" the test rows that are queries."""
+    """Return the rows that a column names for each part.
+
+    "test" are all test rows, "query" the test rows that are queries.
+    """
     texts, numbers = table.packed_texts(column, "split").numbered()
     first_rows = np.unique(numbers, return_index=True)[1]
     parts = np.array(parts_of(texts, lambda number: table.where(int(first_rows[number])), table.path, column))
@@ -410,7 +434,7 @@ def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str
 def _refuse_shared(table: Table, groups: Texts, parts: SplitRows, what: str) -> None:
     """Refuse a split with a group in two parts."""
     different_groups, numbers = groups.numbered()
-    first_row = np.full(len(different_groups), -1)  # of each group, in the parts so far
+    first_row = np.full(len(different_groups), -1)  # the first row of each group in the parts so far
     rows_of_part: dict[str, Array] = {}
     for part, rows in parts.used.items():
         if len(shared := rows[first_row[numbers[rows]] >= 0]):
@@ -424,7 +448,7 @@ def _refuse_shared(table: Table, groups: Texts, parts: SplitRows, what: str) -> 
 
 
 def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Array]:
-    """The positions of the queries among the rows of each part; empty: every row is a query."""
+    """Return the positions of the queries among the rows of each part. If empty, every row is a query."""
     parts = items.parts
     if len(parts.query):
         num_test, num_queries = len(parts.test), len(parts.query)
@@ -458,14 +482,17 @@ def _drawn_queries(items: Items, rows: Array, count: int, seed: int) -> Array:
 
 
 def _keys(images: Texts, texts: Texts, rows: Array) -> Texts:
-    """The image and the cells of the labels of some rows: whatever the order of the file, they draw the same rows."""
+    """Join the image and the cells of the labels of some rows.
+
+    A draw by these keys does not depend on the order of the file.
+    """
     return joined_columns([images.taken(rows), texts.taken(rows)], "\t")
 
 
 def _mean_distance(label: FittedLabel, train: Array, keys: Texts, seed: int) -> float:
-    """The mean label distance between training rows with these keys, of a sample, which normalizes a label of a sum."""
+    """Return the mean label distance between a sample of training rows. It normalizes a label in a sum of labels."""
     random_positions = positions(keys, seed, "mean label distance")
-    sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # in this order: a rounded sum depends on it
+    sample = train[np.argsort(random_positions, kind="stable")[:_SAMPLE]]  # a rounded sum depends on the order
     count = len(sample)
     mean = float(label.space(sample).pairwise().double().sum()) / (count * (count - 1))
     if not mean > 0:

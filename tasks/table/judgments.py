@@ -1,16 +1,17 @@
-"""Your own table of judgments as a task: scores of pairs, which of two items is nearer, graded items of queries."""
+"""Your own table of judgments as a task: scores of pairs, comparisons of items, or graded items of queries."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -28,45 +29,60 @@ from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
 from .._readers.folders import data_folder, why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
-from .cells import (
-    CellFiles,
-    TableReading,
-    has_decimal_comma,
-    is_comma_pair,
-    looks_like_paths,
-    number_column,
-    thousands,
-)
+from .cells import CellFiles, TableReading, has_decimal_comma, is_comma_pair, looks_like_paths, number_column, thousands
 from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-#: The columns of items and the column of the judgment, by the form of a table. A table has the first form that fits.
-FORMS: dict[str, tuple[tuple[str, ...], str]] = {
-    "scores of pairs": (("a", "b"), "score"),
-    "distances of pairs": (("a", "b"), "distance"),
-    "triplets": (("anchor", "x", "y"), "choice"),
-    "odd one out": (("a", "b", "c"), "odd"),
-    "grades": (("query", "item"), "grade"),
-    "distances": (("query", "item"), "distance"),
-}
+
+class Form(NamedTuple):
+    """The column names of a table of judgments. They are in lower case, without spaces and underscores.
+
+    Attributes:
+        name: the name of the form.
+        items: the columns of items.
+        judged: the column of the judgment. "": the columns of items already express the judgment.
+        meaning: the meaning of a judgment.
+    """
+
+    name: str
+    items: tuple[str, ...]
+    judged: str
+    meaning: str
+
+
+_MORE, _LESS = "higher is more alike", "lower is more alike"
+_PAIRS = [("a", "b"), ("left", "right"), ("first", "second")]
+_PAIRS += [(f"{each}{x}", f"{each}{y}") for each in ("image", "img", "item") for x, y in (("a", "b"), ("1", "2"))]
+_QUERIES = [("query", item) for item in ("item", "candidate", "document")]
+#: The forms of judgments. If several have one name, docs and errors show the first one.
+FORMS = [
+    *(Form("scores of pairs", pair, name, _MORE) for pair in _PAIRS for name in ("score", "similarity", "rating")),
+    *(Form("distances of pairs", pair, name, _LESS) for pair in _PAIRS for name in ("distance", "dissimilarity")),
+    Form("triplets", ("anchor", "x", "y"), "choice", "the item that is nearer to the anchor"),
+    Form("triplets", ("anchor", "positive", "negative"), "", "the positive is nearer to the anchor"),
+    Form("odd one out", ("a", "b", "c"), "odd", "the item that is apart from both others"),
+    *(Form("grades", pair, name, _MORE) for pair in _QUERIES for name in ("grade", "relevance")),
+    *(Form("distances", pair, "distance", _LESS) for pair in _QUERIES),
+]
+_SHOWN = [form for n, form in enumerate(FORMS) if form.name not in {each.name for each in FORMS[:n]}]
 
 
 @dataclass(frozen=True)
 class JudgmentOptions:
-    """How judgments are read.
+    """Options for reading judgments.
 
     Args:
         items: a second table with the image of each item; or a .npz file with `names` `[N]` and `features` `[N, F]`, a
-            vector of each item. null: the table "items" beside the judgments if there is one and no cell is an image;
-            else judgments name the images themselves.
-        id_column: the column of that table that judgments name items by; null: `id`.
-        by: what a drawn split divides. "item": no test judgment has an item of training; items that judgments connect
-            are kept together, and where they connect more than half of all items, judgments between both parts are left
+            vector of each item. null: the table "items" beside the judgments, if it exists and no cell is an image;
+            otherwise judgments name the images themselves.
+        id_column: the column of the table `items` with the names that judgments use. null: `id`.
+        by: the unit of a drawn split. "item": no test judgment has an item of training. Items that judgments connect
+            stay in one part. If they connect more than half of all items, judgments between both parts are left
             out. "judgment": items may be in both parts. null: "item".
-        largest: of scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10: a label distance is
-            this number minus the score; null: the largest score.
-        unit: of judged pairs, the unit of scores and distances, such as "points"; null: none.
+        largest: for scores of pairs, the score of equal items, such as 10 on a scale from 0 to 10. A label distance is
+            this number minus the score. null: the largest score.
+        unit: for judged pairs, the unit of scores and distances, such as "points". null: no unit.
     """
 
     items: Path | None = None
@@ -78,7 +94,7 @@ class JudgmentOptions:
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The options of `table/file`; `has_features`: image files may be missing."""
+    """The options of `table/file`. With `has_features`, image files may be missing."""
 
     table: TableReading
     judgments: JudgmentOptions
@@ -96,7 +112,7 @@ class FileOptions:
 
 
 def read_judgments(table: Table, options: FileOptions) -> Task:
-    """The task of a table of judgments.
+    """Return the task of a table of judgments.
 
     Args:
         table: the table.
@@ -105,8 +121,8 @@ def read_judgments(table: Table, options: FileOptions) -> Task:
     Raises:
         InputError: a row, a cell, an option or a table is wrong.
     """
-    form, columns = _form(table)
-    judged = options.judgments
+    found, columns = _form(table)
+    form, judged = found.name, options.judgments
     if judged.largest is not None and form != "scores of pairs":
         got = f"{judged.largest:g}, but the table has {form}"
         raise InputError("judgments.largest", got, "is an option of scores of pairs", "omit it")
@@ -130,11 +146,13 @@ def read_judgments(table: Table, options: FileOptions) -> Task:
         lines.append([role, "item", "by its name", f"{len(np.unique(numbers)):,} different"])
     split = judgments.split or ""
     facts = judgments.labels().facts()
-    notes = spelled_alike(judgments.names, "items"), thousands(table.columns[rows.judged], options.table.decimal)
+    notes = [spelled_alike(judgments.names, "items")]
+    if rows.judged:
+        notes.append(thousands(table.columns[rows.judged], options.table.decimal))
     lines += [
-        [rows.judged, form, "by its name", "; ".join(filter(None, (facts, *notes)))],
+        [rows.judged, form, f"by name: {found.meaning}", "; ".join(filter(None, (facts, *notes)))],
         [split, "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
-        *([name, "not used", "", ""] for name in table.columns if name not in {*columns, split}),
+        *([name, "not used", "", ""] for name in table.columns if name not in {*rows.roles, rows.judged, split}),
     ]
     if rows.omitted:
         lines.append(["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in rows.omitted.items())])
@@ -144,13 +162,13 @@ def read_judgments(table: Table, options: FileOptions) -> Task:
 
 
 class _JudgmentRows:
-    """The rows of a table of judgments: which can be used, `use` `[N]`, and the omitted ones by reason.
+    """The rows of a table of judgments: a mask `use` `[N]` of the rows that can be used, and the omitted rows.
 
     Attributes:
         roles: the columns of items.
-        judged: the column of the judgment.
+        judged: the column of the judgment. "": the columns of items already express the judgment.
         names: the different cells of the columns of items.
-        cells: their numbers `[N, roles]`; -1: empty.
+        cells: the number of the name in each cell `[N, roles]`. -1: the cell is empty.
     """
 
     def __init__(self, table: Table, columns: tuple[str, ...], options: FileOptions) -> None:
@@ -166,8 +184,8 @@ class _JudgmentRows:
         self.omitted: Counter[str] = Counter()
 
     def find_items(self, known: _ItemImages | _ItemVectors) -> dict[int, ImageSource]:
-        """The images of the items, by the number of the name; rows that are not complete are omitted or refused."""
-        for column in (*self.roles, self.judged):
+        """Return the image of each item, by the number of its name. Incomplete rows are omitted or refused."""
+        for column in filter(None, (*self.roles, self.judged)):
             rows = np.flatnonzero(~self.table.columns[column].filled & self.use)
             words = " or ".join(f"'{word}'" for word in self.table.columns[column].missing)
             got = f"empty, or {words}, which means a missing value" if words else "empty"
@@ -196,7 +214,7 @@ class _JudgmentRows:
         return sources
 
     def _drop(self, rows: _Array, column: str, got: str, hint: str, reason: str) -> None:
-        """Refuse the first of some rows, or omit them and count them."""
+        """Refuse the first of some rows, or omit and count the rows."""
         if not len(rows):
             return
         if self.options.missing == "refuse":
@@ -208,8 +226,8 @@ class _JudgmentRows:
     def judgments(
         self, form: str, known: _ItemImages | _ItemVectors, sources: Mapping[int, ImageSource]
     ) -> _TableJudgments:
-        """The judgments of the rows that are used."""
-        # Two names of one image are one item: else it could be both in training and in the test.
+        """Return the judgments of the rows that are used."""
+        # Two names of one image are one item. Otherwise an image could be in training and in the test.
         first_number: dict[str, int] = {}
         item_of = np.full(len(self.names), -1)
         for number in sources:
@@ -221,7 +239,7 @@ class _JudgmentRows:
         if len(rows) < 2:
             got = "1 judgment" if len(rows) else "no judgment that can be used"
             raise InputError(str(self.table.path), got, "needs at least 2, for training and for testing")
-        # Items in the order in which the rows name them, by the first of their names.
+        # Items are in the order of the rows that name them first.
         _, first, place = np.unique(items, return_index=True, return_inverse=True)
         members = np.argsort(np.argsort(first))[place].reshape(items.shape)
         numbers = self.cells[rows].ravel()[np.sort(first)].tolist()
@@ -241,7 +259,7 @@ class _JudgmentRows:
         )
 
     def _refuse_same(self, items: _Array, rows: _Array) -> None:
-        """Refuse a row that names an item twice, by the items `[J, roles]` of the rows `[J]` that are used."""
+        """Refuse a row that names an item twice. `items` `[J, roles]` are the items of the used rows `[J]`."""
         pairs = list(combinations(range(len(self.roles)), 2))
         same = np.stack([items[:, a] == items[:, b] for a, b in pairs], axis=1)
         for number in np.flatnonzero(same.any(1))[:1].tolist():
@@ -251,7 +269,7 @@ class _JudgmentRows:
             raise InputError(self.table.where(row), got, "must be different items", "remove the row, or correct it")
 
     def _values(self, form: str) -> _Array:
-        """What was judged in each row: a distance, a grade, or the position of the chosen item."""
+        """Return the judged value of each row: a distance, a grade, or the position of the chosen item."""
         if form in ("triplets", "odd one out"):
             return self._choices()
         values = self._numbers(least=-np.inf if form == "scores of pairs" else 0)
@@ -262,11 +280,15 @@ class _JudgmentRows:
         for row in np.flatnonzero(self.use & (values > top)).tolist():
             allowed = f"must be at most {top:g}, the score of equal items"
             raise self._error(row, f"{values[row]:g}", allowed, "set task.judgments.largest to a larger one")
-        distances: _Array = top - values
-        return distances
+        return top - values
 
     def _choices(self) -> _Array:
-        """The position of the chosen item of each row: of x and y, or of the odd one out; by role or by item."""
+        """Return the position of the chosen item of each row: of x and y, or of the odd one out.
+
+        A cell may name the column or the item.
+        """
+        if not self.judged:  # the positive, the first item after the anchor, is chosen
+            return np.zeros(len(self.table), np.int64)
         first = 1 if self.roles[0].lower() == "anchor" else 0
         choosable, own = self.roles[first:], self.cells[:, first:]
         texts, numbers = self.table.column(self.judged, "choices").distinct()
@@ -280,11 +302,10 @@ class _JudgmentRows:
             hint = "an item has the name of another column: rename it" if fits[row].any() else ""
             allowed = f"must be {' or '.join(choosable)}, or one of the items {items}"
             raise self._error(row, f"'{texts[numbers[row]]}'", allowed, hint)
-        chosen: _Array = fits.argmax(1)
-        return chosen
+        return fits.argmax(1)
 
     def _numbers(self, *, least: float) -> _Array:
-        """The score, grade or distance of each row."""
+        """Return the score, grade or distance of each row."""
         column = self.table.columns[self.judged]
         comma = has_decimal_comma(column, self.options.table.decimal, self.table.delimiter)
         values, wrong = number_column(column, comma)
@@ -307,15 +328,15 @@ class _TableJudgments:
     """Judgments of items.
 
     Attributes:
-        form: one of `FORMS`.
+        form: the name of a form.
         rows: the row of each judgment `[J]`.
-        members: the items of each `[J, roles]`.
-        values: what was judged `[J]`.
+        members: the items of each judgment `[J, roles]`.
+        values: the judged values `[J]`.
         names: the name of each item in the table.
         images: the image of each item.
-        shown: the name of each item on pages.
-        unit: the unit of judged pairs; None: none.
-        split: the column of the split; None: it is drawn.
+        shown: the name of each item in reports.
+        unit: the unit of judged pairs. None: no unit.
+        split: the column of the split. None: the split is drawn.
         path: the table, for errors.
     """
 
@@ -331,7 +352,7 @@ class _TableJudgments:
     path: Path
 
     def labels(self, part: _Array | slice = slice(None)) -> JudgedItems:
-        """Some of the judgments, over all items."""
+        """Return the label space of some of the judgments, with all items."""
         members, values, count = self.members[part], self.values[part], len(self.names)
         try:
             if self.form in ("scores of pairs", "distances of pairs"):
@@ -350,7 +371,7 @@ class _TableJudgments:
 
     @cached_property
     def identity(self) -> list[str]:
-        """What identifies the judgments of each item: a sum of hashes, so that their order does not count."""
+        """A key of the judgments of each item: a sum of hashes, which does not depend on the order of judgments."""
         encoded = [name.encode(errors="surrogateescape") for name in self.names]
         numbers, number_of = np.unique(self.values, return_inverse=True)
         answers = [f"{number:g}".encode() for number in numbers.tolist()]
@@ -363,12 +384,12 @@ class _TableJudgments:
         return [f"{total:016x}" for total in sums.tolist()]
 
     def part(self, labels: JudgedItems, left_out: int = 0) -> Split:
-        """The split of some of the judgments, and their items."""
+        """Return the split of some of the judgments and their items."""
         return with_judgments(self.whole, labels.with_texts(identity=self.identity), left_out)
 
 
 def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> tuple[dict[str, Split], str]:
-    """The splits by name, and how they were made: by a column, or drawn."""
+    """Return the splits by name, and a description of their origin: a column, or a draw."""
     split = judgments.split
     if split is not None and options.judgments.by is not None:
         got = f"{options.judgments.by}, but the column '{split}' names the split"
@@ -399,7 +420,7 @@ def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> t
 
 
 def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _ItemImages | _ItemVectors:
-    """The images or the vectors of the items, which the cells name, or a second file has."""
+    """Return the images or the vectors of the items. Cells name them, or a second file lists them."""
     judged, folder = options.judgments, table.root if options.root is None else data_folder(options.root, "the images")
     own = _ItemImages(CellFiles(folder), None, {}, options.has_features)
     beside = _items_beside(table, own, names) if judged.items is None else Path(judged.items).expanduser()
@@ -414,61 +435,71 @@ def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _I
     if beside.suffix.lower() != ".npz":
         return _listed_images(beside, options)
     vector_names, values = read_features(beside)
-    assert vector_names is not None  # of .npz
+    assert vector_names is not None  # a .npz file has names
     if repeated := next((name for name, count in Counter(vector_names).items() if count > 1), None):
         raise InputError(str(beside), f"two vectors of '{repeated}'", "must have one per name")
     return _ItemVectors(beside, dict(zip(vector_names, values, strict=True)))
 
 
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
-    """The config for judgments of this form, and batches that fit the items."""
+    """Return the config for judgments of this form, with batches that fit the items."""
     name = {"scores of pairs": "pairs", "distances of pairs": "pairs", "grades": "rankings", "distances": "rankings"}
     changes = [f"sampler.batch_size={min(96, len(train))}"]
-    if train.feature_dim is not None:  # items are vectors: a head on them is trained
+    if train.feature_dim is not None:  # items are vectors, so a head is trained on them
         changes += ["model.backbone=features", "model.weights=none", "model.frozen=false"]
     return f"table/{name.get(form, 'triplets')}", changes
 
 
+def _column_names(table: Table) -> dict[str, list[str]]:
+    """Return the columns of a table by their names in the style of `Form`."""
+    found: dict[str, list[str]] = {}
+    for name in table.columns:
+        found.setdefault(re.sub(r"[\s_-]", "", name).lower(), []).append(name)
+    return found
+
+
 def has_judgments(table: Table) -> bool:
-    """Return whether the columns of a table are columns of judgments."""
-    names = {name.lower() for name in table.columns}
-    return any({*items, judged} <= names for items, judged in FORMS.values())
+    """Return True if the columns of a table are columns of judgments."""
+    names = _column_names(table)
+    return any(names.keys() >= {*form.items, *filter(None, (form.judged,))} for form in FORMS)
 
 
 def refuse_almost_judgments(table: Table) -> None:
-    """Refuse a table that lacks one column of a form of judgments, of three or four.
+    """Refuse a table that has all but one of the three or four columns of a form of judgments.
 
     Raises:
-        InputError: it is such a table.
+        InputError: the table lacks one column of a form.
     """
-    names = {name.lower() for name in table.columns}
-    if any(len({*items, judged} - names) == 1 for items, judged in FORMS.values()):
+    names = _column_names(table).keys()
+    if any(len({*form.items, form.judged} - names) == 1 for form in _SHOWN) or any(names >= {*f.items} for f in FORMS):
         _form(table)
 
 
-def _form(table: Table) -> tuple[str, tuple[str, ...]]:
-    """The form of the judgments, and the columns of its items and of the judgment."""
-    by_name = {name.lower(): name for name in table.columns}
-    found = [form for form, (items, judged) in FORMS.items() if {*items, judged} <= by_name.keys()]
+def _form(table: Table) -> tuple[Form, tuple[str, ...]]:
+    """Return the form of the judgments, and the columns of its items and of the judgment."""
+    by_name = _column_names(table)
+    found = [form for form in FORMS if by_name.keys() >= {*form.items, *filter(None, (form.judged,))}]
     if len(found) == 1:
-        items, judged = FORMS[found[0]]
-        for name in (*items, judged):
-            if len(alike := [column for column in table.columns if column.lower() == name]) > 1:
+        form = found[0]
+        for name in filter(None, (*form.items, form.judged)):
+            if len(alike := by_name[name]) > 1:
                 got = f"columns {' and '.join(alike)}"
-                raise InputError(str(table.path), got, f"must have one '{name}', in upper or lower case", "rename one")
-        return found[0], tuple(by_name[name] for name in (*items, judged))
-    forms = "; or ".join(", ".join((*items, judged)) for items, judged in FORMS.values())
+                raise InputError(str(table.path), got, f"must have one '{name}'", "rename one")
+        return form, tuple(by_name[name][0] if name else "" for name in (*form.items, form.judged))
     if found:
-        got = f"columns of {' and of '.join(found)}"
+        named = [", ".join(by_name[name][0] for name in (*form.items, form.judged) if name) for form in found]
+        got = f"columns of {' and of '.join(dict.fromkeys(form.name for form in found))} ({'; '.join(named)})"
         raise InputError(str(table.path), got, "must be of one kind", "remove or rename a column")
+    forms = "; or ".join(", ".join((*form.items, form.judged)) for form in _SHOWN)
     raise InputError(str(table.path), f"columns {', '.join(table.columns)}", f"must have the columns {forms}")
 
 
 @dataclass(frozen=True)
 class _ItemImages:
-    """The images of items: the path of each name; `table`: where they are listed, None: names are paths.
+    """The images of items.
 
-    `has_features`: their files may be missing.
+    `files` finds the image files. `cells` holds the path of each name, as the file `table` lists it. If `table` is
+    None, names are paths. With `has_features`, image files may be missing.
     """
 
     files: CellFiles
@@ -485,11 +516,11 @@ class _ItemImages:
         return self.files.place(self.cells[name])
 
     def source(self, name: str) -> ImageSource:
-        """The image of an item.
+        """Return the image of an item.
 
         Raises:
-            InputError: the items are listed, and this is none of them; or it is a URL.
-            FileNotFoundError: there is no such file; `strerror` says what to do.
+            InputError: the name is not in the list of items, or is a URL.
+            FileNotFoundError: the file is missing. `strerror` holds the remedy.
         """
         path = self._path(name)
         if self.has_features:
@@ -503,19 +534,17 @@ class _ItemImages:
         return ImageFile(Path(path))
 
     def item(self, name: str) -> str:
-        """What is the same for two names of one image."""
+        """Return a key of an image, which is the same for two names of one image."""
         return os.path.normpath(self._path(name))
 
     def shown(self, name: str) -> str:
-        """The name of an item on pages."""
+        """Return the name of an item in reports."""
         return self.files.key(self._path(name))
 
     def has(self, file: Path) -> bool:
-        """Whether there is such a file."""
         return self.files.has(file)
 
     def forget(self) -> None:
-        """Forget which files there are."""
         self.files.forget()
 
 
@@ -527,10 +556,10 @@ class _ItemVectors:
     values: Mapping[str, Any]
 
     def source(self, name: str) -> ImageSource:
-        """The vector of an item.
+        """Return the vector of an item.
 
         Raises:
-            InputError: it has none.
+            InputError: the item has no vector.
         """
         if name not in self.values:
             hint = did_you_mean(name, self.values, "add it there, or remove the row")
@@ -538,23 +567,23 @@ class _ItemVectors:
         return Vector(self.values[name])
 
     def item(self, name: str) -> str:
-        """The name itself."""
         return name
 
     def shown(self, name: str) -> str:
-        """The name of an item on pages."""
         return name
 
     def has(self, file: Path) -> bool:
-        """Whether there is such a file."""
         return file.is_file()
 
     def forget(self) -> None:
-        """Nothing is kept."""
+        """Do nothing, as no lists of files are kept."""
 
 
 def _items_beside(table: Table, own: _ItemImages, names: Sequence[str]) -> Path | None:
-    """The table "items" beside the judgments, if no cell is the path of an image; None: there is none."""
+    """Return the table "items" beside the judgments, if no cell is the path of an image.
+
+    Return None if there is no such table.
+    """
     is_path = own.has_features and looks_like_paths(names)
     if is_path or any(own.files.has(own.files.place(name)) for name in names):
         return None
@@ -563,7 +592,7 @@ def _items_beside(table: Table, own: _ItemImages, names: Sequence[str]) -> Path 
 
 
 def _listed_images(items: Path, options: FileOptions) -> _ItemImages:
-    """The images that a second table lists."""
+    """Return the images that a second table lists."""
     table, image, root = read_table(items, options.table, option="items"), options.image, options.root
     lower = {name.lower(): name for name in table.columns}
     id_name = options.judgments.id_column or lower.get("id", "id")
@@ -591,7 +620,7 @@ def _count(split: Split) -> int:
 
 
 def _shared(splits: Mapping[str, Split]) -> str:
-    """How many evaluated items are also training items, in words."""
+    """Describe the number of evaluated items that are also training items."""
     train = set(splits["train"].names)
     counts = {part: len(train & set(split.names)) for part, split in splits.items() if part != "train"}
     words = ", ".join(f"{count:,} of {len(splits[part]):,} {part} items" for part, count in counts.items())

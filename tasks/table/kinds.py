@@ -1,11 +1,12 @@
-"""The kinds of a label of a table, the short form of their sections (`number:log:0.5`), and what is refused at once.
+"""The kinds of a label of a table, their short form (`number:log:0.5`), and early refusals of wrong options.
 
-It does not import torch.
+The module does not import torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from contml.data.text_files import no_such_file
 
 @dataclass(frozen=True)
 class AutoLabel:
-    """The kind is guessed from the cells, and shown with the reason.
+    """A kind that is guessed from the cells, and shown with the reason.
 
     Args:
         weight: the weight of its label distance in a sum of labels.
@@ -32,7 +33,7 @@ class AutoLabel:
     short: ClassVar[str] = ""
 
 
-#: Every kind of label by its name in a config, imported when it is used; "auto" is one of the others.
+#: Every kind of label by its name in a config, imported when it is used. "auto" stands for another kind.
 TABLE_LABELS = lazy_table(
     str(__package__),
     {
@@ -40,6 +41,7 @@ TABLE_LABELS = lazy_table(
         "number": "number_labels:NumberLabel",
         "date": "number_labels:DateLabel",
         "vector": "number_labels:VectorLabel",
+        "circular": "number_labels:CircularLabel",
         "geo": "number_labels:GeoLabel",
         "ordinal": "text_labels:OrdinalLabel",
         "tags": "text_labels:TagsLabel",
@@ -50,21 +52,27 @@ TABLE_LABELS = lazy_table(
         "auto": "kinds:AutoLabel",
     },
 )
-#: The kinds that a guess can be.
+#: The kinds that can be guessed.
 KINDS = [kind for kind in TABLE_LABELS if kind != "auto"]
 
 
 def section_of(text: str) -> dict[str, Any]:
-    """The section of a label in short: "number", "number:0.5", "number:log", "date:%d.%m.%Y:2", "auto".
+    """Return the section of a label that is given in short.
+
+    Examples are "number", "number:0.5", "number:log", "date:%d.%m.%Y:2", "circular:24", "auto".
 
     Raises:
-        InputError: what follows the kind is not a number, and the kind has no short form.
+        InputError: the text after the kind is not a number, and the kind has no short form.
     """
     kind, colon, rest = text.strip().partition(":")
     section: dict[str, Any] = {"kind": kind.strip() or "auto"}
     if not colon or section["kind"] not in TABLE_LABELS:
         return section
     part: Any = TABLE_LABELS[section["kind"]]
+    if section["kind"] == "circular":  # its first number is not a weight
+        period, _, weight = rest.partition(":")
+        with suppress(ValueError):
+            return section | {"period": float(period)} | ({"weight": float(weight)} if weight else {})
     value, _, weight = rest.rpartition(":")
     try:
         section["weight"] = float(weight)
@@ -73,39 +81,39 @@ def section_of(text: str) -> dict[str, Any]:
     if value.strip() and part.short:
         section[part.short] = value.strip()
     elif value.strip() or "weight" not in section:
-        allowed = f"must be a number above 0, as in {section['kind']}:0.5"
+        allowed = f"must be a number above 0, as in {section['kind']}:{24 if section['kind'] == 'circular' else 0.5}"
         raise InputError("", f"weight '{rest}'", allowed)
     return section
 
 
-#: What the option `labels` of a table holds.
+#: The content of the option `labels` of a table.
 LABEL_SECTIONS = NamedParts(TABLE_LABELS, "auto", section_of)
 
 
 def label_parts(labels: Mapping[str, Any]) -> dict[str, ConfiguredPart]:
-    """The parts of labels that are given by name, as sections or in short.
+    """Return the parts of labels that are given by name, as sections or in short.
 
     Raises:
-        InputError: an unknown kind or option, or a value of another type.
+        InputError: a kind or an option is unknown, or a value has another type.
     """
     return parts_by_name(Document("", {"labels": labels}), ("labels",), LABEL_SECTIONS, labels)
 
 
-#: The bytes of the largest table that is read for this, which takes a moment; a larger one is read once.
+#: The bytes of the largest table that is read for this check, which takes a moment. Larger tables are read once.
 _LARGEST = 5_000_000
 
 
 def refuse(path: Path, labels: Mapping[str, str], image: str | None, *, only_kinds: bool = False) -> None:
-    """Refuse unknown kinds of labels, a file that does not exist, and a table without the columns that are named.
+    """Refuse unknown kinds of labels, a file that does not exist, and a table without the named columns.
 
     Args:
         path: the file, or the folder of images.
         labels: the kind of each label, in short.
-        image: the column of images; None: it is not named.
-        only_kinds: other options say how the file is read, so that it is not read here.
+        image: the column of images, or None if no option names the column.
+        only_kinds: check only the kinds. Other options define how the file is read, so this function does not read it.
 
     Raises:
-        InputError: there is such an error.
+        InputError: one of these errors is found.
     """
     unknown = {name: kind for name, kind in labels.items() if _kind(kind) not in TABLE_LABELS}
     parts_by_name(Document("", {}), ("task", "labels"), LABEL_SECTIONS, unknown)  # raises
@@ -129,7 +137,7 @@ def _kind(text: str) -> str:
 
 
 def label_columns(table: Table, name: str) -> tuple[str, ...]:
-    """The columns of a label: one, or several separated by commas."""
+    """Return the columns of a label: one, or several separated by commas."""
     single = name in table.columns or name in table.opaque or "," not in name
     columns = (name,) if single else tuple(column.strip() for column in name.split(","))
     for column in columns:

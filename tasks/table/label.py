@@ -1,6 +1,6 @@
-"""The contract of a kind of label of a table: `Cells` are read as a `LabelColumn`, which is fitted to training rows."""
+"""The contract of a kind of label of a table. `Cells` are read as a `LabelColumn`, which is fitted to training rows."""
 
-# Without postponed annotations: a kind in another module inherits those of the fields.
+# Annotations are not postponed, because a kind in another module inherits the annotations of the fields.
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -25,12 +25,12 @@ from .cells import CellFiles, TableReading, has_decimal_comma, number_column, nu
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """How the cells of a table are read, whatever the kind of label.
+    """Options for reading the cells of a table, for every kind of label.
 
     Args:
         files: the files that cells name.
-        table: how the cells are read.
-        seed: seed of what is drawn or trained.
+        table: the options of cells.
+        seed: seed of draws and trainings.
     """
 
     files: CellFiles
@@ -43,10 +43,10 @@ class Cells:
     """The cells of one label.
 
     Args:
-        part: its section in a config.
-        table: its columns alone.
+        part: the section of the label in a config.
+        table: a table with only the columns of the label.
         images: the image file of each row.
-        reading: how they are read.
+        reading: the options of reading.
     """
 
     part: ConfiguredPart
@@ -66,28 +66,28 @@ class Cells:
 
     @property
     def missing(self) -> Counter[str]:
-        """The words that were read as missing, and the number of cells of each."""
+        """The words that were read as missing, with the number of cells of each word."""
         return sum((Counter(column.missing) for column in self.columns), Counter[str]())
 
     @cached_property
     def commas(self) -> list[bool]:
-        """Whether the numbers of each column have a decimal comma."""
+        """True for each column whose numbers have a decimal comma."""
         return [has_decimal_comma(column, self.reading.table.decimal, self.table.delimiter) for column in self.columns]
 
     def error(self, got: str, allowed: str = "", hint: str = "") -> InputError:
-        """The error of the label as a whole."""
+        """Return the error of the label as a whole."""
         return InputError(self.part.section, got, allowed, hint)
 
     def error_at(self, row: int, got: str, allowed: str = "", hint: str = "", column: int | None = None) -> InputError:
-        """The error of a row, in one of several columns."""
+        """Return the error of a row, in one of several columns."""
         name = self.name if column is None else list(self.table.columns)[column]
         return InputError(f"{self.table.where(row)}: {name}", got, allowed, hint)
 
     def read(self) -> "LabelColumn":
-        """The values of the label.
+        """Return the values of the label.
 
         Raises:
-            InputError: a cell is not a value of its kind, or it has too many or too few columns.
+            InputError: a cell is not a value of its kind, or the label has too many or too few columns.
         """
         with self.part.errors():
             kind: TableLabel = self.part.build()
@@ -101,7 +101,7 @@ class Cells:
             return kind.read(self)
 
     def numbers(self) -> Array:
-        """The numbers of all columns `[N, D]`, NaN where a cell is missing.
+        """Return the numbers of all columns `[N, D]`, NaN if a cell is missing.
 
         Raises:
             InputError: a cell is not a number.
@@ -117,7 +117,7 @@ class Cells:
         return np.stack(values, 1)
 
     def vectors(self) -> Array:
-        """The numbers of several columns, or of the lists of one `[N, D]`, NaN where a cell is missing.
+        """Return the numbers `[N, D]` of several columns, or of one column of lists, NaN if a cell is missing.
 
         Raises:
             InputError: a cell is not a number or a list of numbers, or lists differ in their length.
@@ -156,22 +156,22 @@ class TableLabel(ABC):
 
     weight: PositiveFloat = 1.0
 
-    #: The lowest and the highest number of columns; None: any number.
+    #: The lowest and the highest number of columns. None: no limit.
     takes: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: The option that a text sets after the kind, as in `number:log`; "": none.
+    #: The option that a text after the kind sets, as in `number:log`. "": no option.
     short: ClassVar[str] = ""
-    #: Whether a cell is a text or a list of texts, so that an object of JSON in it would be compared as a text.
+    #: True if a cell is a text or a list of texts. A JSON object in such a cell would be compared as a text.
     holds_text: ClassVar[bool] = False
-    #: Whether values are `TextLists`, and an image that has several rows is one item with the values of all.
+    #: True if values are `TextLists`. An image with several rows is then one item with the values of all its rows.
     merges: ClassVar[bool] = False
-    #: In words: what a row needs to be present, what to be usable, and the error of a row that is not usable.
+    #: Texts for messages: the needs of a present row, the needs of a usable row, the error of an unusable row.
     content: ClassVar[str] = "a value"
     needs: ClassVar[str] = ""
     unusable: ClassVar[str] = ""
-    #: With more training rows, finding the nearest by label takes too long: for a single label, for labels in a sum.
+    #: The most training rows for a search of nearest labels, for a single label and for labels in a sum.
     most_rows: ClassVar[tuple[int, int]] = (50_000, 50_000)
-    #: The section `loss` where this label is the only one, if another loss than that of table/default was better in
-    #: the comparisons of docs/losses.md; "": that of table/default.
+    #: The section `loss` if this label is the only one, and another loss than the loss of table/default was better in
+    #: the comparisons of docs/losses.md. "": the loss of table/default.
     loss: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class TableLabel(ABC):
 
     @abstractmethod
     def read(self, cells: Cells) -> "LabelColumn":
-        """The values of all rows.
+        """Return the values of all rows.
 
         Raises:
             InputError: a cell is not a value of this kind.
@@ -187,19 +187,19 @@ class TableLabel(ABC):
 
     @abstractmethod
     def fit(self, column: "LabelColumn", train: Array, test: Array) -> "FittedLabel":
-        """What depends on the split: a unit, word vectors, which files are read.
+        """Fit the label to a split: its unit, its word vectors, or the files to read.
 
         Args:
             column: the values, as `read` returned them.
             train: the training rows that have a value, at least three.
-            test: the validation and test rows that have one.
+            test: the validation and test rows that have a value.
 
         Raises:
             InputError: these rows cannot be compared.
         """
 
     def problem(self, column: "LabelColumn", row: int) -> str:  # noqa: ARG002
-        """The error of a row that has no value."""
+        """Return the error of a row that has no value."""
         return f"no {column.name}"
 
 
@@ -208,11 +208,11 @@ class LabelColumn:
     """A label of a table as it was read.
 
     Args:
-        kind: its kind, with all options.
-        cells: what it was read from.
-        values: the value of each row, as its kind holds them.
-        present: which rows have a value, bool `[N]`.
-        missing: the words that were read as missing, and the number of cells of each.
+        kind: the kind of label, with all options.
+        cells: the cells that were read.
+        values: the value of each row, in a form that depends on the kind.
+        present: True for rows that have a value, bool `[N]`.
+        missing: the words that were read as missing, with the number of cells of each word.
     """
 
     kind: TableLabel
@@ -228,16 +228,19 @@ class LabelColumn:
 
     @property
     def missing_words(self) -> str:
-        """The words that were read as missing, with their numbers; "" for none."""
+        """A description of the words that were read as missing, with their numbers. "" if there are no such words."""
         words = [f"'{word}' ({count:,} cell{'s' if count > 1 else ''})" for word, count in self.missing.most_common(5)]
         return ", ".join(words)
 
     def of(self, rows: Array) -> Sequence[Any]:
-        """The values of these rows."""
+        """Return the values of these rows."""
         return taken(self.values, rows)
 
     def merged(self, first_rows: Array) -> "LabelColumn":
-        """The texts of all rows of an image in its first row, and none in others; first_rows `[N]`."""
+        """Move the texts of all rows of an image to its first row.
+
+        `first_rows` `[N]` is the first row of each row's image. Other rows have no texts.
+        """
         lengths = np.zeros_like(first_rows)
         np.add.at(lengths, first_rows, self.values.lengths)
         rows = np.argsort(first_rows, kind="stable")
@@ -245,10 +248,10 @@ class LabelColumn:
         return replace(self, values=values, present=lengths > 0)
 
     def known(self, train: Array) -> Array:
-        """The training rows that are present.
+        """Return the training rows that have a value.
 
         Raises:
-            InputError: there are fewer than three.
+            InputError: fewer than three training rows have a value.
         """
         known_rows = train[self.present[train]]
         if len(known_rows) < 3:
@@ -257,15 +260,15 @@ class LabelColumn:
         return known_rows
 
     def absence(self, row: int) -> tuple[str, str, str]:
-        """Of a row that is not present: what it lacks, the error, and what else may be done."""
+        """Return what a row without a value lacks, the error, and another remedy."""
         note = f", or set table.missing_words=[] if {self.missing_words} is a value" if self.missing else ""
         return self.kind.content, self.kind.problem(self, row), note
 
     def fit(self, train: Array, test: Array) -> "FittedLabel":
-        """The label, fitted to training rows; `test`: the validation and test rows.
+        """Return the label, fitted to training rows. `test` are the validation and test rows.
 
         Raises:
-            InputError: fewer than three training rows have a value, or these cannot be compared.
+            InputError: fewer than three training rows have a value, or their values cannot be compared.
         """
         with self.cells.part.errors():
             return self.kind.fit(self, self.known(train), test[self.present[test]])
@@ -277,19 +280,22 @@ class LabelColumn:
         present: "Array | None" = None,
         view: Callable[[Array, Any], View] = lambda *_: View(),
     ) -> "FittedLabel":
-        """This label, fitted; `present`: the rows that can be used, if not all that have a value."""
+        """Return this label, fitted.
+
+        `present` marks the rows that can be used, by default all rows that have a value.
+        """
         present = self.present if present is None else present
         return FittedLabel(self.kind, self.cells, self.values, present, self.missing, make, summary, view)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedLabel(LabelColumn):
-    """A label whose split is known: makes label spaces of rows that are `present`, which can be used.
+    """A label of a known split. It makes label spaces of rows that are `present`, which can be used.
 
     Args:
-        make: the label space of these rows.
-        summary: all values in words: their range, or examples.
-        view: what draws the label space of these rows.
+        make: returns the label space of some rows.
+        summary: a description of all values: their range, or examples.
+        view: returns the view that draws the label space of some rows.
     """
 
     make: Callable[[Array], LabelSpace]
@@ -297,11 +303,11 @@ class FittedLabel(LabelColumn):
     view: Callable[[Array, Any], View]
 
     def absence(self, row: int) -> tuple[str, str, str]:  # noqa: ARG002
-        """Of a row that cannot be used: what it lacks, and the error."""
+        """Return what an unusable row lacks, the error, and no other remedy."""
         return self.kind.needs, f"'{self.name}' {self.kind.unusable}", ""
 
     def space(self, rows: Array) -> LabelSpace:
-        """The label space of these rows."""
+        """Return the label space of these rows."""
         space = self.make(rows)
         space.title = self.name
         return space

@@ -1,7 +1,8 @@
-"""Labels of a table that are numbers: a number, a date, a vector, latitude and longitude."""
+"""Labels of a table that are numbers: a number, an angle, a date, a vector, latitude and longitude."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,32 +16,33 @@ from contml._support.packed_texts import Texts
 from contml._support.text import value_text
 from contml._support.validation import PositiveFloat
 from contml.contracts import PLAIN, Measure
-from contml.labels import DateLabels, GeoLabels, LabelSpace, NumberLabels, VectorLabels
+from contml.labels import CircularLabels, DateLabels, GeoLabels, LabelSpace, NumberLabels, VectorLabels
 from contml.labels.scales import days_since_1970, parse_date
 
 from .cells import thousands
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
-#: A number that only one row has is named if it is so many times the range of the others away, or is a code of nines.
+#: A number in only one row is named if it is this many ranges of the others away, or is a code of nines.
 _FAR = 1000.0
 
 
 def missing_codes(values: Array) -> dict[float, int]:
-    """Numbers that are far from all others, each with its number of rows.
+    """Return numbers that may stand for a missing value, each with its number of rows.
 
-    A number is far if it is farther from the nearest other one than the range of all others. It must be in two or more
-    rows, or be written with nines alone (-99, 999), or be 1,000 ranges away: the largest of drawn numbers with heavy
-    tails may be far, but is drawn once. -99, -999 and so on in two or more rows are also named where all others are
-    at least 0.
+    A number is far if its distance to the nearest other number exceeds the range of all others. A far number is
+    returned if two or more rows have it, or if all its digits are nines (-99, 999). A far number in one row is returned
+    if the distance is 1,000 times the range. A smaller limit would also return the largest of random numbers with heavy
+    tails. Negative numbers with only nines (-99, -999) in two or more rows are also returned if all others are at least
+    0.
 
     Args:
-        values: `[N]`, finite numbers.
+        values: finite numbers `[N]`.
     """
     numbers, counts = np.unique(values, return_counts=True)
     found: dict[float, int] = {}
     while len(numbers) > 3:
         gaps = {0: numbers[1] - numbers[0], -1: numbers[-1] - numbers[-2]}
-        spans = {0: numbers[-1] - numbers[1], -1: numbers[-2] - numbers[0]}  # of all others
+        spans = {0: numbers[-1] - numbers[1], -1: numbers[-2] - numbers[0]}  # the range of all others
         for end in sorted(gaps, key=lambda end: -gaps[end] / spans[end]):
             number, count = float(numbers[end]), int(counts[end])
             is_code = abs(number) >= 99 and number.is_integer() and {*str(abs(int(number)))} == {"9"}
@@ -55,11 +57,13 @@ def missing_codes(values: Array) -> dict[float, int]:
 
 
 def words(name: str, values: Array) -> str:
-    """The numbers of a column that may stand for a missing value, after a semicolon; "" for none.
+    """Describe the numbers of a column that may stand for a missing value, after a semicolon.
+
+    Return "" if there are no such numbers.
 
     Args:
         name: the column.
-        values: `[N]`, its finite numbers.
+        values: the finite numbers `[N]` of the column.
     """
     found = missing_codes(values)
     if not found:
@@ -71,18 +75,25 @@ def words(name: str, values: Array) -> str:
 
 LATITUDE = re.compile(r"(?:.*[\W_])?lat(?:itude)?", re.IGNORECASE)
 LONGITUDE = re.compile(r"(?:.*[\W_])?(?:lon|lng|long|longitude)", re.IGNORECASE)
+#: Names of columns that are probably numbers on a circle, with the period of the circle.
+_CIRCLES = {
+    360: re.compile(r"(?:.*[\W_])?(?:angle|azimuth|bearing|deg|degrees|heading|hue|orientation|rotation|yaw)", re.I),
+    24: re.compile(r"(?:.*[\W_])?(?:hour|hours|hour_of_day|time_of_day)", re.I),
+    7: re.compile(r"(?:.*[\W_])?(?:weekday|day_of_week)", re.I),
+    12: re.compile(r"(?:.*[\W_])?month", re.I),
+}
 Scale: TypeAlias = Literal["std", "range", "none"]
 _SCALES = {"std": "a standard deviation", "range": "from the 5th to the 95th percentile"}
 
 
 @dataclass(frozen=True)
 class NumberLabel(TableLabel):
-    """A number: the label distance is the difference, or that of the logarithms, in units of their spread.
+    """A number. The label distance is the difference of numbers or of logarithms, in units of their spread.
 
     Args:
         scale: the unit of a label distance: "std", the standard deviation over training rows; "range", from their 5th
             to their 95th percentile, robust to outliers; "none", unscaled; or "log", the standard deviation of the
-            logarithms, by which numbers above 0 are compared by ratio, as prices are.
+            logarithms, which compares numbers above 0 by their ratio, such as prices.
     """
 
     scale: Literal["std", "range", "none", "log"] = "std"
@@ -90,7 +101,7 @@ class NumberLabel(TableLabel):
     short = "scale"
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The numbers `[N, 1]`, or their logarithms."""
+        """Return the numbers `[N, 1]`, or their logarithms."""
         values = cells.numbers()
         if self.scale == "log":
             if len(invalid_rows := np.flatnonzero(values[:, 0] <= 0)):
@@ -100,7 +111,7 @@ class NumberLabel(TableLabel):
         return _column(self, cells, values)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Computes the range and the unit of the training rows."""
+        """Compute the range and the unit of the training rows."""
         name, comma = column.name, "; decimal comma" if any(column.cells.commas) else ""
         if self.scale == "log":
             spread = _spread(column, column.values[train], "std", lambda value: value_text(float(np.exp(value))))
@@ -121,15 +132,58 @@ class NumberLabel(TableLabel):
             return _with_unit(NumberLabels(column.values[rows, 0] / spread.units[0]), unit, measure)
 
         summary = f"{spread.low} to {spread.high}, {mean}{comma}; a label distance of 1 is {step}"
+        if (period := _period(name, column.values[column.present])) is not None:
+            summary += f"; if {period} is the same as 0, as for angles and hours, write {name}=circular:{period}"
         return column.fitted(space, summary + _far_numbers(column, np.exp if self.scale == "log" else np.asarray))
 
 
 @dataclass(frozen=True)
-class DateLabel(TableLabel):
-    """A date, or a date with a time: the label distance is the difference in days, in units of their spread.
+class CircularLabel(TableLabel):
+    """A number on a circle, such as an angle or an hour. The label distance is the shorter arc, in radians.
 
     Args:
-        format: how dates are written, as in Python: "%d.%m.%Y"; null: year first, as in 2026-11-22.
+        period: the length of the circle: 360 for degrees, 24 for hours, 7 for days of the week.
+    """
+
+    period: PositiveFloat = 360.0
+
+    def read(self, cells: Cells) -> LabelColumn:
+        """Return the numbers `[N]`."""
+        values = cells.numbers()[:, 0]
+        if len(invalid_rows := np.flatnonzero(np.abs(np.nan_to_num(values)) > self.period)):
+            allowed, row = f"must be -{self.period:g} to {self.period:g}, a period", int(invalid_rows[0])
+            hint = f"give another period: {cells.name}=circular:{_likely_period(np.nanmax(np.abs(values)))}"
+            raise cells.error_at(row, value_text(values[row]), allowed, hint)
+        return LabelColumn(self, cells, values, ~np.isnan(values), cells.missing)
+
+    def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
+        """Compute the range of the training rows, and note if they cover the whole circle."""
+        known, period = column.values[train], self.period
+        if known.min() == known.max():
+            problem = f"{value_text(known.min())} in all of {len(known):,} training rows"
+            raise column.cells.error(problem, hint="choose another label")
+        scale = period / 2 / math.pi
+        step = f"a radian, {scale:.4g} of {period:g}"
+        measure = Measure("", scale, name=column.name)
+
+        def space(rows: Array) -> LabelSpace:
+            labels = CircularLabels(column.values[rows], period, scale=scale)
+            labels.unit, labels.measure = f"difference of {column.name} along the circle by {step}", measure
+            return labels
+
+        summary = f"{value_text(known.min())} to {value_text(known.max())} on a circle; a label distance of 1 is {step}"
+        if np.ptp(known) < period / 5:
+            likely = _likely_period(float(np.abs(known).max()))
+            summary += f"; few of the {period:g}: if the period is another, write {column.name}=circular:{likely}"
+        return column.fitted(space, summary)
+
+
+@dataclass(frozen=True)
+class DateLabel(TableLabel):
+    """A date, or a date with a time. The label distance is the difference in days, in units of their spread.
+
+    Args:
+        format: the format of dates, as in Python: "%d.%m.%Y". null: year first, as in 2026-11-22.
         scale: the unit of a label distance: "std", the standard deviation over training rows; "range", from their 5th
             to their 95th percentile, robust to outliers; or "none", days.
     """
@@ -150,10 +204,10 @@ class DateLabel(TableLabel):
             raise InputError("format", repr(self.format), "must be a form of dates with a year, such as %d.%m.%Y")
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The days from 1970-01-01 `[N]`, the different dates, and the number of each row's date."""
+        """Return the days from 1970-01-01 `[N]`, the different dates, and the number of each row's date."""
         (column,) = cells.columns
         texts, codes = column.distinct()
-        dates = [parse_date(text, self.format or "") for text in texts]  # None for what is no date
+        dates = [parse_date(text, self.format or "") for text in texts]  # None for a text that is not a date
         has_zone = [date is not None and date.tzinfo is not None for date in dates]
         for code, (date, zone) in enumerate(zip(dates, has_zone, strict=True)):
             if date is not None and not zone and any(has_zone):
@@ -170,7 +224,7 @@ class DateLabel(TableLabel):
         return LabelColumn(self, cells, (days, dates, codes), ~np.isnan(days), cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Computes the range and the unit of the training rows."""
+        """Compute the range and the unit of the training rows."""
         days, dates, codes = column.values
         spread = _spread(column, days[train, None], self.scale, _day)
         name, scale = column.name, float(spread.units[0])
@@ -181,13 +235,12 @@ class DateLabel(TableLabel):
         def space(rows: Array) -> LabelSpace:
             return _with_unit(DateLabels([dates[code] for code in codes[rows]], scale=scale), unit, measure)
 
-        summary = f"{spread.low} to {spread.high}; a label distance of 1 is {step}"
-        return column.fitted(space, summary)
+        return column.fitted(space, f"{spread.low} to {spread.high}; a label distance of 1 is {step}")
 
 
 @dataclass(frozen=True)
 class VectorLabel(TableLabel):
-    """Several columns of numbers, each in units of its own spread; or one column of lists of numbers, in one unit.
+    """Several columns of numbers, each in units of its spread, or one column of lists of numbers, in one unit.
 
     Args:
         scale: the unit of each column, or of the numbers of a list: "std", the standard deviation over training rows;
@@ -199,12 +252,11 @@ class VectorLabel(TableLabel):
     takes = (1, None)
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The numbers `[N, D]`."""
-        values = cells.vectors()
-        return _column(self, cells, values)
+        """Return the numbers `[N, D]`."""
+        return _column(self, cells, cells.vectors())
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Computes the unit of each column."""
+        """Compute the unit of each column."""
         values = column.values
         spread = _spread(column, values[train], self.scale, value_text)
         unit = f"Euclidean distance of {column.name}" + _by(self.scale).replace(", ", ", in units of ")
@@ -213,7 +265,7 @@ class VectorLabel(TableLabel):
             plain = VectorLabels(values[rows])
             texts = Texts(plain.text(row) for row in range(len(rows)))
             labels = VectorLabels(values[rows] / spread.units, scales=spread.units)
-            return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has a unit of its own
+            return _with_unit(labels, unit, PLAIN).with_texts(texts)  # each column has its own unit
 
         summary = f"{values.shape[1]} numbers, {spread.low} to {spread.high}; {unit}"
         return column.fitted(space, summary + _far_numbers(column))
@@ -221,9 +273,9 @@ class VectorLabel(TableLabel):
 
 @dataclass(frozen=True)
 class GeoLabel(TableLabel):
-    """Latitude and longitude in degrees, and perhaps a heading: the label distance is that over the earth in km.
+    """Latitude and longitude in degrees, and perhaps a heading. The label distance is in km over the earth.
 
-    With a heading, it is in metres, and each degree between two headings counts as `heading_weight` metres.
+    With a heading, the label distance is in metres. Each degree between two headings counts as `heading_weight` metres.
 
     Args:
         heading_weight: metres that a degree of heading counts: by default 40 degrees are as far as 25 metres.
@@ -234,7 +286,7 @@ class GeoLabel(TableLabel):
     takes = (1, 3)
 
     def read(self, cells: Cells) -> LabelColumn:
-        """Latitude, longitude and perhaps heading `[N, 2 or 3]`."""
+        """Return latitude, longitude and perhaps heading `[N, 2 or 3]`."""
         first_column, *other_columns = cells.table.columns
         if other_columns and LONGITUDE.fullmatch(first_column) and LATITUDE.fullmatch(other_columns[0]):
             hint = f"write {','.join((other_columns[0], first_column, *other_columns[1:]))}=geo"
@@ -252,7 +304,7 @@ class GeoLabel(TableLabel):
         return _column(self, cells, values)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Computes the range of the training rows."""
+        """Compute the range of the training rows."""
         values = column.values
         (south, west), (north, east) = values[train, :2].min(0), values[train, :2].max(0)
         summary = f"latitude {south:.4g} to {north:.4g}, longitude {west:.4g} to {east:.4g}"
@@ -267,13 +319,34 @@ class GeoLabel(TableLabel):
         return column.fitted(space, summary)
 
 
+def _period(name: str, values: Array) -> int | None:
+    """Return the period of a column that is probably on a circle.
+
+    Such a column is named like an angle or an hour, and covers the whole circle.
+    """
+    low, high = values.min(), values.max()
+    for period, names in _CIRCLES.items():
+        in_range = (low >= 0 or low >= -period / 2 >= -180) and high <= period
+        if names.fullmatch(name) and in_range and high - low >= 0.8 * period:
+            return period
+    return None
+
+
+def _likely_period(largest: float) -> str:
+    """Return the shortest usual period that holds a number: radians, days of a week, months, hours, degrees.
+
+    Return the number itself if every usual period is shorter.
+    """
+    return next((f"{period:g}" for period in (6.28319, 7, 12, 24, 360) if largest <= period), f"{largest:g}")
+
+
 def _column(kind: TableLabel, cells: Cells, values: Array) -> LabelColumn:
-    """Numbers `[N, D]`; a row with NaN has no value."""
+    """Return a label of numbers `[N, D]`. A row with NaN has no value."""
     return LabelColumn(kind, cells, values, np.asarray(~np.isnan(values).any(1)), cells.missing)
 
 
 class _Spread(NamedTuple):
-    """The lowest and the highest of the training rows' numbers in words; mean and unit of each column `[D]`."""
+    """The lowest and the highest training numbers as texts, and mean and unit of each column `[D]`."""
 
     low: str
     high: str
@@ -282,16 +355,16 @@ class _Spread(NamedTuple):
 
 
 def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[float], str]) -> _Spread:
-    """The spread of the numbers of training rows.
+    """Return the spread of the numbers of training rows.
 
     Args:
         column: the label, for errors.
-        values: `[T, D]`.
-        scale: what the unit is.
-        text: a number in words.
+        values: the numbers of training rows `[T, D]`.
+        scale: the kind of unit.
+        text: converts a number to a text.
 
     Raises:
-        InputError: a column has no spread, or all numbers of a list have none.
+        InputError: a column has no spread, or no number of a list has a spread.
     """
     names, count = list(column.cells.table.columns), values.shape[1]
     values = np.sort(values, axis=0)  # sums are rounded, so that they depend on the order
@@ -301,7 +374,7 @@ def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[fl
     elif scale == "range":
         units = np.subtract(*np.quantile(values, [0.95, 0.05], axis=0))
     if count > len(names):
-        # Numbers of one list have one unit: their spreads are averaged, so that no direction is stretched.
+        # Numbers of one list have one unit. Their spreads are averaged, so that no direction is stretched.
         units = np.full(count, np.sqrt(np.square(units).mean()))
     constant = low == high
     # In a list some numbers may be constant, but no column may be.
@@ -315,7 +388,10 @@ def _spread(column: LabelColumn, values: Array, scale: Scale, text: Callable[[fl
 
 
 def _far_numbers(column: LabelColumn, number: Callable[[Array], Array] = np.asarray) -> str:
-    """The numbers of each column that may stand for a missing value; `number` turns values into numbers of a cell."""
+    """Describe the numbers of each column that may stand for a missing value.
+
+    `number` converts values to the numbers of a cell.
+    """
     names = [*column.cells.table.columns]
     columns = number(column.values[column.present]).T
     if len(columns) > len(names):  # lists of numbers
@@ -336,11 +412,11 @@ def _day(days: float) -> str:
 
 
 def _with_unit(labels: VectorLabels, unit: str, measure: Measure) -> VectorLabels:
-    """The labels, with what a label distance of 1 is, and how label distances are printed."""
+    """Set the unit of a label distance of 1, and the format of label distances. Return the labels."""
     labels.unit, labels.measure = unit, measure
     return labels
 
 
 def _rounded(value: float) -> str:
-    """A mean with four digits, in the form of the numbers beside it."""
+    """Return a mean as a text with four significant digits."""
     return value_text(float(f"{value:.4g}"))

@@ -1,4 +1,4 @@
-"""How every column of a table was read, and the config that suits the labels."""
+"""A description of how every column of a table was read, and the config that suits the labels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from contml.data import Split
 from contml.data.tables import Table
 from contml.data.text_files import spelled_alike
 
+from .boxes import describe_boxes
 from .columns import Roles, Spec, pair_up
 from .items import Items, SplitRows, closed_set, different
 from .label import FittedLabel
 from .text_labels import ClassLabel, OrdinalLabel, TagsLabel
 
-#: A column of texts with so many different values may name groups, such as persons; few are rather classes.
+#: A column of texts with this many different values may name groups, such as persons. Fewer are rather classes.
 _MANY_VALUES = 20
 
 
@@ -34,17 +35,19 @@ def describe_columns(
     *,
     given_image: bool,
     group: str | None,
+    box: str | None,
 ) -> list[list[str]]:
-    """How every column was read, why, and its values: rows of texts, a header first.
+    """Describe how every column was read, with the reason and its values, as rows of texts after a header.
 
     Args:
         table: the table.
-        roles: its columns of images and of the split, and the guess for every other column.
-        specs: its labels.
+        roles: the columns of images and of the split, and the guess for every other column.
+        specs: the labels.
         items: the items of the table.
         splits: the splits by name.
-        given_image: whether the column of images was given, not found.
+        given_image: True if the column of images was given, False if it was found.
         group: the column of groups.
+        box: the columns of boxes.
     """
     image = str(roles.image)
     reason = "as given" if given_image else "its cells name image files"
@@ -56,6 +59,9 @@ def describe_columns(
         ["", "table", table.form, size],
         [image, "image", reason, example + _repeated(items)],
     ]
+    if items.boxes is not None:
+        used = np.concatenate([*items.parts.used.values()])
+        lines.append([str(box), "box", "as given", describe_boxes(items.boxes[used])])
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
         kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
@@ -92,7 +98,7 @@ def describe_columns(
 
 
 def _names(label: FittedLabel) -> tuple[Iterable[str], str]:
-    """The different names of a label, and what they are."""
+    """Return the different names of a label, and the plural of their kind, such as "classes"."""
     if isinstance(label.kind, ClassLabel):
         return as_texts(label.values).numbered()[0], "classes"
     if isinstance(label.kind, TagsLabel):
@@ -101,14 +107,14 @@ def _names(label: FittedLabel) -> tuple[Iterable[str], str]:
 
 
 def without_files(count: int, items: int) -> str:
-    """What is left out where `count` of the items have features and no image file."""
+    """Describe what a report omits if `count` of the items have features and no image file."""
     found = "no image file found" if count == items else f"{count:,} of {items:,} image files are missing"
     their = "pictures are left out, and copies" if count == items else "their pictures are left out, and copies of them"
     return f"{found}: {items:,} features are used, {their} are found by name alone"
 
 
 def _gallery(split: Split, group: str) -> str:
-    """Whether the gallery of a query has its own group."""
+    """Describe whether a query searches its own group, and the option that changes this."""
     if split.exclude_group:
         return f"a query does not search its own {group} (task.exclude_group=false: it does)"
     kept = "also of other rows" if split.labels.class_ids is not None else "task.exclude_group=true: it does not"
@@ -116,7 +122,7 @@ def _gallery(split: Split, group: str) -> str:
 
 
 def _repeated(items: Items) -> str:
-    """The number of rows whose image is that of an earlier row; "" for none."""
+    """Describe the number of rows that repeat the image of an earlier row. Return "" if no rows do."""
     if items.names.num_different() == len(items.names):
         return ""
     image_names = items.names.taken(np.concatenate([*items.parts.used.values()]))
@@ -125,14 +131,20 @@ def _repeated(items: Items) -> str:
 
 
 def _missing(label: FittedLabel, parts: SplitRows) -> str:
-    """The words that mean a missing value, and the rows without this label, which count by others; "" for none."""
+    """Describe the words that mean a missing value, and the number of rows without this label.
+
+    Rows without this label count by their other labels. Return "" if there are no such words and rows.
+    """
     num_missing = sum(int((~label.present[rows]).sum()) for rows in parts.used.values())
     words = f"; read as missing: {words}" if (words := label.missing_words) else ""
     return words + (f"; missing in {num_missing:,} rows, which count by their other labels" if num_missing else "")
 
 
 def _without_items(label: FittedLabel, parts: SplitRows) -> str:
-    """The levels, or the classes where others have some, of training rows but of no row to evaluate; "" if none."""
+    """Describe the levels or classes of training rows that no row to evaluate has. Return "" if there are none.
+
+    Classes are described only if training and evaluation share classes.
+    """
     if isinstance(label.kind, OrdinalLabel):
         word, cells = "level", label.values[0]
     elif isinstance(label.kind, ClassLabel) and closed_set(label, parts):
@@ -147,9 +159,9 @@ def _without_items(label: FittedLabel, parts: SplitRows) -> str:
 
 
 def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[str]]]:
-    """Returns a function: the config that suits the labels of a training split, and changes to it.
+    """Return a function that suggests a config and changes to it, given a training split.
 
-    The changes are the columns found, and batches that fit the rows. The function does not keep the items.
+    The changes set the columns that were found, and batches that fit the rows. The function does not keep the items.
     """
     labels = {label.name: {"kind": label.cells.part.name, **label.cells.part.options} for label in items.labels}
     task_options = {"labels": labels, "image": roles.image, "split": roles.split}
@@ -159,7 +171,10 @@ def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[
 
 
 def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: Split) -> tuple[str, list[str]]:
-    """The config and all changes, where sampling by label distance is for up to `most_rows` rows."""
+    """Return the config and all changes.
+
+    The sampler draws neighbours by label distance only up to `most_rows` training rows.
+    """
     texts = {name: json.dumps(value, ensure_ascii=False, default=os.fspath) for name, value in task_options.items()}
     changes = [f"task.{name}={texts[name]}" for name, value in task_options.items() if value]
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split

@@ -1,11 +1,11 @@
-"""Your own data as a table: a file, poses, annotations of COCO, or a folder whose names may be columns."""
+"""Your own data as a table: a file, poses, annotations of COCO, or a folder with columns in image names."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,45 +17,38 @@ import pyarrow
 from contml import InputError
 from contml._support.arrays import read_arrays
 from contml._support.files import JOINTS, TABLES, check_table_suffix, table_suffix
-from contml.data.tables import (
-    Column,
-    Table,
-    TableOptions,
-    json_table,
-    read_table,
-    records_table,
-    texts_table,
-)
+from contml.data.tables import Column, Table, TableOptions, json_table, read_table, records_table, texts_table
 from contml.data.text_files import images_below, no_such_file, parsed_json, read_lines
 from contml.data.values import flag, pairs
 
 from .._readers.coco_files import Field, check_coco, listed_images, names_and_limbs
 from .._readers.splits import name_lists, part_of, read_lists, split_by_lists
 from ..pose.bodies import Body
+from .cells import TableReading
 from .image_labels import unnamed
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},
     "annotations": {"id": "id", "image_id": "id"},
 }
-#: What COCO says of an image besides its name; other keys of images are columns.
+#: The keys of COCO for an image besides its name. Other keys of images are columns.
 _KNOWN = frozenset(
     ("id", "file_name", "width", "height", "license", "coco_url", "flickr_url", "flickr_640_url", "date_captured")
 )
 _POSES = "keypoints of several persons in an image, whom pose/coco crops: contml train pose/coco task.root=FOLDER"
 
 
-def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Table:
-    """The images of an annotation file, with the labels of their annotations.
+def coco_table(path: Path, content: dict[str, Any], options: TableReading) -> Table:
+    """Return the images of an annotation file, with the labels of their annotations.
 
-    `category` holds the names of the categories of an image, each once; a single one where every image has at most one
-    annotation. `caption` holds its captions. `keypoints` holds its keypoints [[x, y, v], ...] if no image has keypoints
-    of two persons. Other keys of the images are columns too.
+    `category` holds the names of the categories of an image, each once. It is a single name if every image has at most
+    one annotation. `caption` holds the captions of an image. `keypoints` holds its keypoints [[x, y, v], ...] if no
+    image has keypoints of two persons. Other keys of the images are columns too.
 
     Args:
         path: the file.
-        content: what it holds.
-        options: how large it may be, and what means a missing value.
+        content: the content of the file.
+        options: the largest size of the file, and the words for a missing value.
 
     Raises:
         InputError: the file has another form.
@@ -81,6 +74,9 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
         if names and "category_id" in note and note["category_id"] not in names:
             raise InputError(where, f"category_id is {note['category_id']!r:.40}", "must be a category of the file")
         notes[note["image_id"]].append(note)
+    if options.box is not None:
+        objects = enumerate(_objects(path, listed, notes, names), start=1)
+        return records_table(path, "COCO", objects, options, numbered=False, left_out=left_out)
     single = all(len(annotations) <= 1 for annotations in notes.values())
     bodies = {names_and_limbs(path, each) for each in content.get("categories") or [] if each.get("keypoints")}
     poses = {number: [note for note in each if note.get("keypoints")] for number, each in notes.items()}
@@ -103,8 +99,25 @@ def coco_table(path: Path, content: dict[str, Any], options: TableOptions) -> Ta
     return replace(table, about={"keypoints": Body(*bodies.pop())}) if has_poses else table
 
 
+def _objects(
+    path: Path,
+    images: Mapping[Any, dict[str, Any]],
+    notes: Mapping[Any, list[dict[str, Any]]],
+    names: Mapping[Any, str],
+) -> Iterator[dict[str, Any]]:
+    """Yield a record for each annotation with a box: the image, the box, and the category or the caption."""
+    for number, image in images.items():
+        for note in notes[number]:
+            if note.get("bbox") is None:
+                raise InputError(f"{path}: annotation {note['id']}", "has no bbox", "omit the box to read whole images")
+            record = {"image": image["file_name"], "bbox": note["bbox"]}
+            if "category_id" in note and names:
+                record["category"] = names[note["category_id"]]
+            yield record | ({"caption": str(note["caption"])} if note.get("caption") is not None else {})
+
+
 def _triples(path: Path, note: Mapping[str, Any]) -> list[list[Any]]:
-    """The keypoints of an annotation, x, y and v of each."""
+    """Return the keypoints of an annotation, x, y and v of each."""
     values = note["keypoints"]
     if not isinstance(values, list) or len(values) % 3:
         raise InputError(f"{path}: annotation {note['id']}", f"keypoints are {values!s:.60}", "must be x, y, v of each")
@@ -112,7 +125,7 @@ def _triples(path: Path, note: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def _category_names(path: Path, content: Mapping[str, Any]) -> dict[Any, str]:
-    """The name of each category; none where the file has no categories, as with captions."""
+    """Return the name of each category. Return no names if the file has no categories, as with captions."""
     names: dict[Any, str] = {}
     categories = content.get("categories") or []
     for number, category in enumerate(categories if isinstance(categories, list) else [None]):
@@ -124,16 +137,18 @@ def _category_names(path: Path, content: Mapping[str, Any]) -> dict[Any, str]:
     return names
 
 
-#: Bytes that the arrays of a file may unpack to: the joints of a million people take 300 MB.
+#: The largest size of the unpacked arrays of a file in bytes. The joints of a million people take 300 MB.
 _MOST_BYTES = 1 << 29
 _JOINTS = "joints"
 
 
 def arrays_table(path: Path, options: TableOptions) -> Table:
-    """The table of a .npz file: `names` [N] of images, `joints` [N, J, 2], perhaps `visible` [N, J] and others [N].
+    """Read the table of a .npz file.
+
+    The arrays are `names` [N] of images, `joints` [N, J, 2], perhaps `visible` [N, J], and others [N].
 
     Raises:
-        InputError: no such file, damaged, too large, or an array is missing or has another shape.
+        InputError: the file is missing, damaged or too large, or an array is missing or has another shape.
     """
     try:
         arrays = read_arrays(path, min(options.max_bytes, _MOST_BYTES))
@@ -169,14 +184,15 @@ _BODY = ("joint_names", "skeleton")
 
 
 def _texts(array: np.ndarray[Any, Any]) -> list[Any]:
-    """The values of an array; numpy writes some texts as bytes."""
+    """Return the values of an array. Bytes become texts, as numpy writes some texts as bytes."""
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in array.tolist()]
 
 
 def people_table(path: Path, form: str, content: Mapping[str, Any], options: TableOptions) -> Table:
-    """The table of {"people": [{name, joints, visible, ...}, ...]}, perhaps with "joint_names" and "skeleton".
+    """Return the table of {"people": [{name, joints, visible, ...}, ...]}, perhaps with "joint_names" and "skeleton".
 
-    The third number of a joint is its flag in `visible`. Images are beside the file, or in the folder images beside it.
+    The third number of a joint is its flag in `visible`. Images are beside the file, or in a folder "images" beside the
+    file.
 
     Raises:
         InputError: the file has another form.
@@ -198,7 +214,7 @@ def people_table(path: Path, form: str, content: Mapping[str, Any], options: Tab
 
 
 def _body(path: Path, content: Mapping[str, Any], records: Sequence[tuple[int, Mapping[str, Any]]]) -> Body:
-    """The names and the limbs that the file has."""
+    """Return the names and the limbs in the file."""
     joints = records[0][1][_JOINTS]
     body = unnamed(len(joints) if isinstance(joints, list) else 0)
     names = content.get("joint_names", body.names)
@@ -220,16 +236,16 @@ _FIELD = re.compile(r"(\{[^{}]*\}|\*)")
 _PATTERN_HINT = "say what the names mean: --pattern '{age}_*.jpg'; or give a table"
 
 
-def read_data(path: Path, pattern: str | None, options: TableOptions) -> Table:
-    """A table, a file of poses, the annotation file of a data set in the format of COCO, or a folder of images.
+def read_data(path: Path, pattern: str | None, options: TableReading) -> Table:
+    """Read a table, a file of poses, an annotation file in the format of COCO, or a folder of images.
 
     Args:
         path: the file or the folder.
         pattern: the columns in the names of a folder's images.
-        options: how a file is read.
+        options: options of reading a file.
 
     Raises:
-        InputError: no such file, another format, damaged, or a pattern that fits no image.
+        InputError: the file is missing, damaged or in another format, or the pattern fits no image.
     """
     if path.is_dir():
         return _read_folder(path, pattern, options)
@@ -257,7 +273,10 @@ def read_data(path: Path, pattern: str | None, options: TableOptions) -> Table:
 
 
 def _read_folder(folder: Path, pattern: str | None, options: TableOptions) -> Table:
-    """The images below a folder: their parts of a split by folders, and their fields by a pattern, or their classes."""
+    """Return the images below a folder, with their parts of a split by folders, and their labels.
+
+    The labels are the fields of a pattern, or the classes that folders name.
+    """
     files = images_below(folder)
     folders = [file.relative_to(folder).parts[:-1] for file in files]
     while folders and all(folders) and len({parts[0] for parts in folders}) == 1:
@@ -269,7 +288,7 @@ def _read_folder(folder: Path, pattern: str | None, options: TableOptions) -> Ta
     if pattern is not None:
         columns |= _fields(folder, pattern, columns["image"])
         return texts_table(folder, f"names like {pattern}", columns, files, options)
-    # A text is often no table.
+    # A text file is often not a table.
     endings = [ending for ending in (*TABLES, JOINTS) if ending != ".txt"]
     tables = [path for path in sorted(folder.iterdir()) if table_suffix(path) in endings and path.name[0] != "."][:3]
     if outside := [file for file, parts in zip(files, folders, strict=True) if not parts]:
@@ -281,14 +300,15 @@ def _read_folder(folder: Path, pattern: str | None, options: TableOptions) -> Ta
         description += ", the outer of several"
     if tables:
         description += f"; {', '.join(table.name for table in tables)} not read"
-    return texts_table(folder, description, columns, files, replace(options, missing_words=[]))  # a class may be None
+    return texts_table(folder, description, columns, files, replace(options, missing_words=[]))  # "None" may be a class
 
 
 def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[str]]:
-    """The columns that a pattern finds in the names of images; the cells of a name that does not fit are empty.
+    """Return the columns that a pattern finds in the names of images. The cells of a name that does not fit are empty.
 
-    A field takes as few characters as possible, a star any, both within a name. The pattern is compared with as many
-    folders as it names. Upper and lower case are the same, as in 1.JPG, and so are the Unicode forms of a character.
+    A field takes the fewest possible characters. A star takes any characters. Neither goes beyond one part of a path.
+    The pattern must fit the end of a path, with as many folders as the pattern contains. Upper and lower case are the
+    same, as in 1.JPG. The Unicode forms of a character are the same too.
     """
     texts, marks = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
     fields = [mark[1:-1].strip() for mark in marks if mark != "*"]
@@ -307,18 +327,19 @@ def _fields(folder: Path, pattern: str, names: Sequence[str]) -> dict[str, list[
 
 
 def with_listed_split(table: Table, image: str | None, split: str | None) -> tuple[Table, str | None]:
-    """The table with a column of the split that lists of names give, and its name; unchanged if `split` is a column.
+    """Add a column of the split that lists of names define. Return the table and the name of the column.
 
-    The lists are a JSON file, {"train": [...], "val": [...], "test": [...], "queries": [...]} with queries from test,
-    or a folder with train.txt, val.txt, test.txt and query.txt. A name may lack the folder and the suffix of the image.
+    The table is unchanged if `split` is a column. The lists are a JSON file, {"train": [...], "val": [...], "test":
+    [...], "queries": [...]} with queries from test, or a folder with train.txt, val.txt, test.txt and query.txt. A name
+    may lack the folder and the suffix of the image.
 
     Args:
         table: the table.
-        image: the column of images; None: the first one that has a name of the lists.
+        image: the column of images. None: the first column that has a name of the lists.
         split: a column, or the file or the folder of lists, in the folder of the table or anywhere.
 
     Raises:
-        InputError: other content, a name of no image or of several, or an image in two lists.
+        InputError: the lists have another form, a name fits no or several images, or an image is in two lists.
     """
     path = None if split is None or split in table else table.root / Path(split).expanduser()
     if path is None or not path.exists():
@@ -348,7 +369,10 @@ def with_listed_split(table: Table, image: str | None, split: str | None) -> tup
 
 
 def _images_by_name(cells: Sequence[str]) -> dict[str, set[str]]:
-    """The images of each name: whole, and without folder or suffix where that is no whole name."""
+    """Return the images that each name may mean.
+
+    Names are whole cells, and cells without folder or suffix. A whole cell means only its own image.
+    """
     short: dict[str, set[str]] = {}
     for image in set(cells):
         path = Path(image)

@@ -1,9 +1,10 @@
-"""Rows of a table as a split: images, one label space, queries and gallery, and how a row is drawn."""
+"""Rows of a table as a split: images, one label space, queries and gallery, and a renderer of rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,10 +13,10 @@ from PIL import Image
 from contml._support.packed_texts import Texts
 from contml._support.text import number
 from contml.data import Split, View, query_split
-from contml.data.renderers.labels import CaptionExplainer, LabelMapRenderer, map_colours
+from contml.data.renderers.labels import LabelMapRenderer, map_colours
 from contml.data.renderers.text import READABLE, draw_words
-from contml.data.sources import ImageFiles
-from contml.labels import CaptionLabels, LabelSpace, WeightedLabels
+from contml.data.sources import BoxCrop, ImageFiles, ImageSource, box_of
+from contml.labels import LabelSpace, WeightedLabels
 
 from .items import Items
 from .label import Array
@@ -23,25 +24,25 @@ from .label import Array
 
 @dataclass(frozen=True, eq=False)
 class SumRenderer:
-    """Draws the label maps of a row beside its picture, and the words of its other labels below.
+    """A renderer that draws the label maps of a row beside its picture, and its other labels below as text.
 
     Args:
         labels: the labels of each row.
-        maps: has the maps, by the number of their label space.
+        maps: the renderers of label maps, by the number of their label space.
     """
 
     labels: WeightedLabels
     maps: Mapping[int, LabelMapRenderer]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture with its labels, `size` pixels square."""
+        """Draw the picture with its labels, `size` pixels square."""
         if size >= READABLE:
             picture = beside(picture, [maps.map(row) for n, maps in self.maps.items() if self.labels.has(n, row)])
         return draw_words(picture, self.labels.text(row), size)
 
 
 def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
-    """A picture with label maps of its size beside it: `[H, W]` class ids, -1 where ignored, drawn grey."""
+    """Draw a picture with label maps of its size beside it. Maps are `[H, W]` class ids. -1 is ignored and grey."""
     if not maps:
         return picture
     height = 240
@@ -56,21 +57,21 @@ def beside(picture: Image.Image, maps: Sequence[Array]) -> Image.Image:
 
 
 def make_split(items: Items, part: str, queries: Array, group: str | None, *, exclude_group: bool) -> Split:
-    """The training, validation or test split of a table.
+    """Build the training, validation or test split of a table.
 
     Args:
         items: the items of the table.
         part: "train", "val" or "test".
-        queries: the positions of the queries among its rows; empty: every row is a query.
-        group: the column of the groups; None: there are none.
-        exclude_group: the gallery of a query excludes its own group.
+        queries: the positions of the queries among the rows of the part. Empty: every row is a query.
+        group: the column of the groups, or None.
+        exclude_group: True if the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
     names = items.names.taken(rows)
     space = _label_space(items, rows).with_texts(identity=items.texts.taken(rows))
     query_rows, gallery = query_split(queries.tolist(), len(rows))
     return Split(
-        images=ImageFiles(items.paths.taken(rows)),
+        images=_images(items, rows),
         names=names,
         labels=space,
         queries=query_rows,
@@ -79,26 +80,31 @@ def make_split(items: Items, part: str, queries: Array, group: str | None, *, ex
         groups=None if group is None else torch.from_numpy(_in_order(items.groups.taken(rows))),
         exclude_group=exclude_group,
         group_name=group or "",
-        view=_view(items, rows, space, names),
-        # Of the split that a page shows: a training split goes to worker processes.
+        view=_view(items, rows, space),
+        # Only for the split that a report shows, as a training split goes to worker processes.
         metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},
     )
 
 
+def _images(items: Items, rows: Array) -> Sequence[ImageSource]:
+    """Return the images of some rows. A row with a box has the crop of its box."""
+    paths = items.paths.taken(rows)
+    if items.boxes is None:
+        return ImageFiles(paths)
+    return [BoxCrop(Path(path), box_of(box.tolist())) for path, box in zip(paths, items.boxes[rows], strict=True)]
+
+
 def _in_order(groups: Texts) -> Array:
-    """The number of each row's group in the order of their names `[N]`."""
+    """Return the number of each row's group `[N]`. Groups are numbered in the order of their names."""
     different_groups, numbers = groups.numbered()
-    order = different_groups.order()
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    return places[numbers]
+    return np.argsort(different_groups.order())[numbers]
 
 
 def _label_space(items: Items, rows: Array) -> LabelSpace:
     if len(items.labels) == 1:
         return items.labels[0].space(rows)
     present = np.stack([label.present[rows] for label in items.labels], 1)
-    # A row without a label takes the place of a row that has one; it does not count.
+    # A row without a label gets the label of another row, which does not count.
     fillers = [items.parts.train[label.present[items.parts.train]][0] for label in items.labels]
     filled_rows = [np.where(is_present, rows, filler) for is_present, filler in zip(present.T, fillers, strict=True)]
     spaces = [label.space(label_rows) for label, label_rows in zip(items.labels, filled_rows, strict=True)]
@@ -113,9 +119,7 @@ def _label_space(items: Items, rows: Array) -> LabelSpace:
     return WeightedLabels(weights, unit, present=None if present.all() else torch.from_numpy(present))
 
 
-def _view(items: Items, rows: Array, space: LabelSpace, names: Sequence[str]) -> View:
-    if isinstance(space, CaptionLabels):
-        return View(explainer=CaptionExplainer(space, names))
+def _view(items: Items, rows: Array, space: LabelSpace) -> View:
     if len(items.labels) == 1 or not isinstance(space, WeightedLabels):
         return items.labels[0].view(rows, space)
     views = [label.view(rows, each) for label, each in zip(items.labels, space.spaces, strict=True)]

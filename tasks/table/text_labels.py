@@ -1,4 +1,7 @@
-"""Labels of a table that are texts or files: classes, levels, tags, captions, label maps. number_labels.py: numbers."""
+"""Labels of a table that are texts or files: classes, levels, tags, captions, label maps.
+
+Labels that are numbers are in number_labels.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from contml._support.packed_texts import TextLists, Texts
 from contml._support.validation import PositiveInt
 from contml.data import View
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer, map_legend, shrink
-from contml.data.tables import Column, text_lists
+from contml.data.tables import text_lists
 from contml.labels import ClassLabels, LabelSpace, OrdinalLabels, SegmentationLabels, TagLabels
 from contml.labels.caption_words import split_words
 
@@ -29,19 +32,19 @@ from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 #: With more different numbers than this, ordinal labels need whole numbers that repeat.
 _MOST_LEVELS = 20
-#: From this share of different values on, a column hardly repeats.
+#: A column hardly repeats if its share of different values is at least this number.
 _NEARLY_ALL = 0.9
-#: Two maps with more than this share of labelled pixels have labelled pixels in common; others may have no distance.
+#: Two maps with more than this share of labelled pixels have labelled pixels in common. Others may have none.
 _LABELLED = 0.5
 
 
 class ClassLabel(TableLabel):
-    """Any text or number: the label distance is 0 between equal values, else 1."""
+    """A text or number. The label distance is 0 between equal values, else 1."""
 
     holds_text = True
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The text of each row, "" where it is missing."""
+        """Return the text of each row, "" if the text is missing."""
         (column,) = cells.columns
         texts = column.packed_texts()
         names, numbers = texts.numbered()
@@ -50,7 +53,7 @@ class ClassLabel(TableLabel):
         return LabelColumn(self, cells, values, column.filled, cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Counts the classes; at least two, and one of several rows."""
+        """Count the classes. Refuse fewer than two classes, or classes with one row each."""
         names, numbers = column.values.taken(train).numbered()
         if len(names) < 2:
             problem = f"'{names[0]}' in all of {len(train):,} training rows"
@@ -67,16 +70,16 @@ class ClassLabel(TableLabel):
 
 @dataclass(frozen=True)
 class OrdinalLabel(TableLabel):
-    """Ordered levels, such as ratings: the label distance is the difference of ranks as a share of the scale.
+    """Ordered levels, such as ratings. The label distance is the difference of ranks as a share of the scale.
 
     Args:
-        levels: the levels, lowest first: [small, medium, large]; null: the numbers in the cells.
+        levels: the levels, lowest first: [small, medium, large]. null: the numbers in the cells.
     """
 
     levels: list[str | int | float] | None = None
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The level of each row, "" where it is missing."""
+        """Return the level of each row, "" if the level is missing."""
         values, present = cells.columns[0].packed_texts(), cells.columns[0].filled
         distinct, numbers = values.numbered()
         if self.levels is None:
@@ -95,17 +98,19 @@ class OrdinalLabel(TableLabel):
         return LabelColumn(self, cells, (values, levels), present, cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Depends on no rows."""
+        """Return the label, which depends on no rows."""
         values, levels = column.values
         listed_levels = levels if len(levels) < 8 else [*levels[:3], "…", levels[-1]]
         summary = f"{len(levels)} levels: {' < '.join(listed_levels)}"
         return column.fitted(lambda rows: OrdinalLabels(values.taken(rows), levels), summary)
 
     def _numbers(self, cells: Cells, values: Texts) -> dict[str, str]:
-        """The level of each different cell, lowest first: of equal numbers, such as 4 and 4.0, the shortest one.
+        """Return the level of each different cell, lowest first.
+
+        Of equal numbers, such as 4 and 4.0, the shortest text is the level.
 
         Raises:
-            InputError: they are words, or amounts rather than levels: their ranks say nothing of their differences.
+            InputError: the cells are words, or are amounts, whose ranks do not show their differences.
         """
         distinct, _ = cells.columns[0].distinct()
         comma = decimal_comma(distinct, cells.reading.table.decimal, cells.table.delimiter)
@@ -129,10 +134,10 @@ class OrdinalLabel(TableLabel):
 
 @dataclass(frozen=True)
 class TagsLabel(TableLabel):
-    """A list of tags, a;b;c or a JSON list, [] for none: the label distance is 1 - shared tags / all tags of both.
+    """A list of tags, a;b;c or a JSON list, [] for no tags. The label distance is 1 - shared tags / all tags of both.
 
     Args:
-        separator: the character between tags; null: the first of ; | , that the column uses.
+        separator: the character between tags. null: the first of ; | , that the column uses.
     """
 
     separator: str | None = None
@@ -140,13 +145,13 @@ class TagsLabel(TableLabel):
     holds_text = True
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The tags of each row, none where they are missing."""
+        """Return the tags of each row, without tags if they are missing."""
         (column,), missing = cells.columns, cells.missing
-        mark = self.separator or separator(cell for cell in _text_lists(column, Counter()) if isinstance(cell, str))
+        mark = self.separator or separator(cell for cell in text_lists(column, Counter()) if isinstance(cell, str))
         present = np.zeros(len(column), bool)
 
         def tags() -> Iterator[list[str]]:
-            for row, cell in enumerate(_text_lists(column, missing)):
+            for row, cell in enumerate(text_lists(column, missing)):
                 present[row] = cell is not None
                 if isinstance(cell, str):
                     if (cell[0], cell[-1]) == ("[", "]"):
@@ -158,28 +163,23 @@ class TagsLabel(TableLabel):
         return LabelColumn(self, cells, TextLists(tags()), present, missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002
-        """Counts the tags."""
+        """Count the tags."""
         values = column.values.taken(train)
         counts = Counter(values.texts)
         summary = f"{len(counts)} tags, up to {values.lengths.max()} per row: {_examples(counts)}"
         return column.fitted(lambda rows: TagLabels(column.of(rows)), summary)
 
 
-def _text_lists(column: Column, missing: Counter[str]) -> Iterator[list[str] | str | None]:
-    """`text_lists` of a whole column, of which some cells are objects of Python at a time."""
-    return (cell for part in column.parts() for cell in text_lists(part, missing))
-
-
 @dataclass(frozen=True)
 class CaptionsLabel(TableLabel):
-    """Texts, in one or several columns or a JSON list: the label distance is the Word Mover's Distance, or another one.
+    """Texts, in one or several columns or a JSON list. The label distance is the Word Mover's Distance, or another one.
 
     Args:
-        distance: how captions are compared: wmd, tfidf or mean_vector; or several with weights, {wmd: 0.5, tfidf: 0.5},
-            each divided by its mean in training.
-        word_weights: the weights of words of wmd and mean_vector: count (1), or idf, of the training captions.
-        vectors: a file of word vectors, beside the table or anywhere: word2vec, GloVe, fastText, or FILE.zip/MEMBER;
-            null: trained on the training rows.
+        distance: the distance between captions: wmd, tfidf or mean_vector; or a weighted sum, {wmd: 0.5, tfidf: 0.5},
+            with each distance divided by its mean in training.
+        word_weights: the weights of words in wmd and mean_vector: count (1), or idf, of the training captions.
+        vectors: a file of word vectors, beside the table or anywhere: word2vec, GloVe or fastText.
+            null: word vectors are trained on the training rows.
         normalize: scale word vectors to unit length first.
         dim: dimension of word vectors that are trained.
     """
@@ -199,15 +199,18 @@ class CaptionsLabel(TableLabel):
     loss = "{name: smooth_rank, temperature: 0.03}"
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The captions of each row."""
+        """Return the captions of each row."""
         missing = cells.missing
-        rows = zip(*(_text_lists(column, missing) for column in cells.columns), strict=True)
+        rows = zip(*(text_lists(column, missing) for column in cells.columns), strict=True)
         texts = ([text for cell in row for text in ([cell] if isinstance(cell, str) else cell or ())] for row in rows)
         values = TextLists([normalize("NFC", text).strip() for text in row if text.strip()] for row in texts)
         return LabelColumn(self, cells, values, values.lengths > 0, missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:
-        """Reads or trains word vectors if they count; a row can be used if it has a word, with a vector."""
+        """Read or train word vectors, if the distance uses them.
+
+        A row can be used if its captions have a word, and the word has a vector.
+        """
         cells, values, choice = column.cells, column.values, DistanceOptions(self.distance, self.word_weights)
         if code := [name for name in choice.weights if ":" in name]:
             hint = "a function of yours is an option of captions/coco and captions/flickr"
@@ -236,15 +239,15 @@ class CaptionsLabel(TableLabel):
 
 @dataclass(frozen=True)
 class MapLabel(TableLabel):
-    """Paths of label maps, PNG files of class numbers: the label distance is 1 - mean IoU.
+    """Paths of label maps, PNG files of class numbers. The label distance is 1 - mean IoU.
 
     Args:
-        classes: number of classes; null: the highest number in the maps plus one.
+        classes: number of classes. null: the highest number in the maps plus one.
         ignore: the class number of ignored pixels, such as 255.
-        side: maps are resized to this many pixels square; null: not resized, so all must have one size.
+        side: maps are resized to this many pixels square. null: maps are not resized, so all must have one size.
         names: a table in the folder of the images that describes the class numbers in its first column.
-        column: the column of it by which class numbers are grouped: equal values become one class.
-        groups: which values of the column are classes, in order; values joined by "+" are one class, all others are
+        column: the column of the table `names` that groups class numbers. Equal values become one class.
+        groups: the values of the column that are classes, in order. Values joined by "+" are one class. Others are
             ignored. null: every value is a class.
     """
 
@@ -268,13 +271,13 @@ class MapLabel(TableLabel):
             raise InputError("classes", str(self.classes), "must be null with names", "the groups are the classes")
 
     def read(self, cells: Cells) -> LabelColumn:
-        """The path of each map, which is not read yet."""
+        """Return the path of each map. The maps are read later."""
         paths = [cells.reading.files.place(cell) for cell in cells.columns[0].texts()]
         file_exists = np.array([cells.reading.files.has(path) for path in paths])
         return LabelColumn(self, cells, paths, cells.columns[0].filled & file_exists, cells.missing)
 
     def problem(self, column: LabelColumn, row: int) -> str:
-        """The error of a row that has no file."""
+        """Return the error of a row without a file."""
         if not column.cells.columns[0].filled[row]:
             return super().problem(column, row)
         path, root = column.values[row], column.cells.reading.files.root

@@ -1,7 +1,5 @@
 """METEOR and SPICE: numbers of pycocoevalcap where Java is there, one clear line where something is missing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -53,11 +51,3 @@ def test_spice_downloads_nothing(monkeypatch):
     monkeypatch.setattr("urllib.request.urlretrieve", lambda *_, **__: pytest.fail("it downloads"))
     with refuses("SPICE", "stanford-corenlp-3.6.0", hint="python -m pycocoevalcap.spice.get_stanford_models"):
         spice(["a dog"], [["a dog"]])
-
-
-@pytest.mark.parametrize("score", [meteor, spice])
-def test_captions_are_checked_first(score):
-    with refuses("candidates", "1 captions"):
-        score(["a"], [["a"], ["b"]])
-    with refuses("references[0]", "no caption"):
-        score(["a"], [[]])

@@ -1,13 +1,10 @@
 """The reward of sampled captions is CIDEr-D of the same words; its document frequencies are those of its references."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 from support.refusals import refuses
 
-from contml.captioning import CiderDReward, cider_d
+from contml.captioning import CiderDReward, score_captions
 
 words = st.lists(st.integers(0, 6), max_size=8)
 images = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=4)), min_size=1, max_size=6)
@@ -28,7 +25,8 @@ def text(caption):
 @given(images, st.sampled_from([-100, 0, 3]))
 def test_it_is_cider_d_of_the_same_words(sets, fill):
     own, others = [caption for caption, _ in sets], [references for _, references in sets]
-    expected = cider_d([text(caption) for caption in own], [[text(each) for each in refs] for refs in others])[1]
+    texts = [text(caption) for caption in own], [[text(each) for each in refs] for refs in others]
+    expected = score_captions(*texts).per_image["cider_d"]
     found = CiderDReward(others)(*padded(own, fill), np.arange(len(own)))
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
@@ -76,10 +74,6 @@ def test_bad_input():
         CiderDReward([])
     with refuses("references[1]", "no caption"):
         CiderDReward([[[1]], []])
-    with refuses("references[0]", "-1 to 2", "0 to"):
-        CiderDReward([[[2, -1]]])
-    with refuses("references[0]", str(1 << 31)):
-        CiderDReward([[[1 << 31]]])
     with refuses("references[0]", "float64", "whole"):
         CiderDReward([[[0.5]]])
     reward = CiderDReward([[[1, 2]], [[3]]])
@@ -95,12 +89,3 @@ def test_bad_input():
         reward(tokens, lengths, np.array([-1, 1]))
     with refuses("rows", "0 to 2", "0 to 1"):
         reward(tokens, lengths, np.array([0, 2]))
-
-
-@pytest.mark.parametrize("shift", [0, 1])
-def test_rewards_are_deterministic(shift):
-    draw = np.random.default_rng(shift)
-    references = [[draw.integers(0, 50, draw.integers(1, 14)).tolist() for _ in range(5)] for _ in range(40)]
-    tokens, lengths, rows = draw.integers(0, 60, (100, 16)), draw.integers(0, 17, 100), draw.integers(0, 40, 100)
-    first = CiderDReward(references)(tokens, lengths, rows)
-    np.testing.assert_array_equal(CiderDReward(references)(tokens, lengths, rows), first)

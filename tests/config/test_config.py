@@ -157,6 +157,7 @@ def fails(check):
 
 def test_values_and_lines(load):
     document = load(GOOD)
+    assert load(b"\xef\xbb\xbf" + GOOD.encode()).values == document.values
     assert document.values == {"seed": 1, "loss": {"name": "log_ratio", "squared": False}, "sampler": {"batch_size": 4}}
     assert document.lines[("loss", "squared")] == 7
     assert document.origin(("loss", "squared")) == f"{NAME}:7"
@@ -193,21 +194,14 @@ def test_keys_are_text(load):
     ("text", "line", "fields"),
     [
         ("", 1, ("config", "empty", "seed: 0")),
-        ("# only a comment\n", 1, ("config", "empty", "seed: 0")),
         ("- 1\n- 2", 1, ("config", "[1, 2]", "seed: 0")),
-        ("word", 1, ("config", "'word'", "seed: 0")),
         ("a: 1\nb:\n\tc: 1", 3, ("indentation", "tab", "", "spaces")),
         ("a: 1\nb: [1\nc: 2", 3, ("YAML syntax", "expected ',' or ']', but got ':'")),
-        ("a: 1\nb: x: y", 2, ("YAML syntax", "mapping values are not allowed here")),
         ("a: 1\n---\nb: 1", 2, ("YAML syntax", "expected a single document")),
-        ("a: 1\nb: \x07", 2, ("YAML syntax", "special characters are not allowed")),
         (b"a: 1\nb: \xff", 2, ("config", "not UTF-8", "", "UTF-8")),
         ("a:\n  b: 1\n  c: 1\n  b: 2", 4, ("a.b", "twice, first in line 2")),
         ("a: &x [1]\nb: *x", 1, ("b", "alias", "", "write the value out")),
-        ("a: &x [*x]", 1, ("a.0", "alias", "", "write the value out")),
-        ("? [a]\n: 1", 1, ("key", "sequence", "text")),
         ("a: !!int many", 1, ("a", "'many'", "int")),
-        ("a: " + "[" * 1000, 1, ("config", "nested too deeply")),
         (
             "a: !!python/object/apply:os.system [true]",
             1,
@@ -226,10 +220,6 @@ def test_files_that_cannot_be_read(tmp_path):
         read(tmp_path)
 
 
-def test_byte_order_mark(load):
-    assert load(b"\xef\xbb\xbfa: 1").values == {"a": 1}
-
-
 # ---------------------------------------------------------------- overrides
 
 
@@ -242,8 +232,6 @@ def test_malformed_overrides(fails, override):
     ("override", "fields"),
     [
         ("seed=[1", ("YAML syntax", "expected ',' or ']', but got '<stream end>'")),
-        ("seed.x=1", ("seed.x", "seed is 1")),
-        ("loss.sqared=1", ("loss.sqared", "unknown key", "", "'squared'")),
         ("sampler.batch_size=many", ("sampler.batch_size", "'many'", "a whole number")),
         ("los=log_ratio", ("los", "unknown key", "", "'loss'")),
     ],
@@ -277,10 +265,6 @@ def test_another_name_drops_the_options_of_the_file(check):
     assert check("loss: log_ratio\nsampler: {batch_size: 2}", "loss.strict=true").parts["loss"].options["strict"]
 
 
-def test_a_fixed_section_may_have_a_name(check):
-    assert check("x: {name: a}", "x.name=b", schema={"x": Section(named)}).parts["x"].build() == "b"
-
-
 # ---------------------------------------------------------------- schemas
 
 
@@ -311,30 +295,17 @@ NAMES = "log_ratio, triplet_margin, harder"
     ("text", "line", "fields"),
     [
         (GOOD.replace("squared", "sqared"), 7, ("loss.sqared", "unknown key", "", "'squared'")),
-        (GOOD.replace("squared", "foo"), 7, ("loss.foo", "unknown key", "", "squared, strict")),
         (GOOD.replace("log_ratio", "logratio"), 6, ("loss.name", "'logratio'", "", "'log_ratio'")),
-        (GOOD.replace("log_ratio", "q"), 6, ("loss.name", "'q'", "", NAMES)),
         (GOOD.replace("4", "many"), 9, ("sampler.batch_size", "'many'", "a whole number")),
-        (GOOD.replace("4", "true"), 9, ("sampler.batch_size", "true", "a whole number")),
         (GOOD.replace("4", "4.0"), 9, ("sampler.batch_size", "4.0", "a whole number")),
-        (GOOD.replace("4", ""), 9, ("sampler.batch_size", "null", "a whole number")),
         (GOOD.replace("batch_size: 4", "neighbours: 4"), 8, ("sampler.batch_size", "missing", "a whole number")),
-        ("loss: log_ratio", None, ("sampler.batch_size", "missing", "a whole number")),
         ("seed: 0", None, ("loss", "missing", NAMES)),
-        ("loss: {squared: true}", 1, ("loss.name", "missing", NAMES)),
-        ("loss: {name: 3}", 1, ("loss.name", "3", NAMES)),
         ("loss: [a]", 1, ("loss", '["a"]', "a mapping with 'name'")),
-        ("trainer: fast", 1, ("trainer", "'fast'", "a mapping")),
-        ("trainer: {x: 1}", 1, ("trainer.x", "unknown key", "", "epochs, out, lr, device, fill")),
         ("los:\n", 1, ("los", "unknown key", "", "'loss'")),
-        ("q: 1", 1, ("q", "unknown key", "", "seed, loss, sampler, miner, trainer")),
-        ("seed: '1'", 1, ("seed", "'1'", "a whole number")),
         ("loss:\n  dim: 3\n  name: log_ratio", 2, ("loss.dim", "filled from the data", "", "remove it")),
         ("trainer: {epochs: many}\nloss: q", 1, ("trainer.epochs", "'many'", "a whole number")),
         ("trainer: {device: cpu}", 1, ("trainer.device", "'cpu'", "Device")),
-        ("trainer: {out: 3}", 1, ("trainer.out", "3", "a path")),
         ("trainer: {lr: true}", 1, ("trainer.lr", "true", "a number or text")),
-        ("sampler: {neighbours: x}", 1, ("sampler.neighbours", "'x'", "a whole number or null")),
         ("sampler: {weights: [1, a]}", 1, ("sampler.weights", '[1, "a"]', "a list of whole numbers")),
         ("miner: {name: named}", 1, ("miner.name", "named has an argument 'name'", "", "rename it")),
         ('"a\\nb": 1', 1, ("a b", "unknown key", "", "seed, loss, sampler, miner, trainer")),
@@ -348,22 +319,14 @@ def test_messages(fails, text, line, fields):
     ("option", "value", "allowed"),
     [
         ("margin: '0.1'", "'0.1'", "a number"),
-        ("margin: false", "false", "a number"),
         ("mining: hrad", "'hrad'", "one of all, hard"),
         ("bounds: [1]", "[1]", "a list of 2 numbers"),
-        ("bounds: x", "'x'", "a list of 2 numbers"),
         ("num_classes: 3", "filled from the data", ""),
     ],
 )
 def test_types(fails, option, value, allowed):
     key = option.split(":")[0]
     fails(f"loss:\n  name: triplet_margin\n  {option}", f"{NAME}:3", f"loss.{key}", value, allowed)
-
-
-def test_the_whole_line(check):
-    with pytest.raises(InputError) as caught:
-        check(GOOD.replace("squared", "sqared"))
-    assert str(caught.value) == f"{NAME}:7: loss.sqared: unknown key; did you mean 'squared'?"
 
 
 def test_required_scalar(fails, check):
@@ -438,10 +401,6 @@ def returns_nothing():
     Base()
 
 
-def returns_text() -> str:
-    return str(Base())
-
-
 def returns_protocolled() -> Protocolled:
     return Batches()
 
@@ -453,15 +412,10 @@ def returns_protocolled() -> Protocolled:
         ("returns_base", Base, True),
         ("returns_base", Harder, False),
         ("returns_nothing", Base, False),
-        ("returns_text", Base, False),
-        ("Harder", Base, False),
         ("NOT_CALLABLE", Base, False),
         ("os.system", Base, False),
-        ("subprocess.Popen", Base, False),
-        ("functools.partial", Base, False),
         ("Batches", Protocolled, True),
         ("returns_protocolled", Protocolled, True),
-        ("Base", Protocolled, False),
         ("returns_base", Protocolled, False),
         ("returns_base", None, False),
     ],

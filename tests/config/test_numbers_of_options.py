@@ -20,12 +20,11 @@ from contml._support.validation import (
     range_of,
 )
 from contml.app.experiment import load, schema, task_table
-from contml.config import Section, from_overrides, options
+from contml.config import Section, from_overrides, options, validate
 from contml.config.schema import words
 from contml.config.source import check_numbers
 from contml.labels import PoseLabels
 from contml.losses import GeneralizedContrastiveLoss
-from contml.sampling import UniformSampler
 from contml.training import Training
 
 
@@ -96,11 +95,13 @@ def test_ranges_are_read_from_the_source_and_checked_by_the_part(section, name, 
     """The same ranges, without an import; and the part checks them where it is called from Python."""
     ranges = {option.name: range_of(option.type) for option in options(part) if range_of(option.type) is not None}
     for option, allowed in ranges.items():
-        outside = next(value for value in (-1, 0, 1, 5, 20, 1000, math.nan) if not inside(allowed, value))
-        written = "null" if outside is None else f"{outside:g}".replace("nan", ".nan")
-        changes = [f"{section}.name={name}"] * bool(name) + [f"{section}.{option}={written}"]
-        with refuses(f"{section}.{option}", allowed=str(allowed)):
-            check_numbers(from_overrides(changes), "contml.app.experiment.parts:schema", task_table().path)
+        outside = [str(value) for value in (-1, 0, 1, 5, 20, 1000) if not inside(allowed, value)]
+        for value in outside or [".nan"]:
+            document = from_overrides([f"{section}.name={name}"] * bool(name) + [f"{section}.{option}={value}"])
+            with refuses(f"{section}.{option}", allowed=str(allowed)):
+                validate(document, {section: schema()[section]})
+            with refuses(f"{section}.{option}", allowed=str(allowed)):
+                check_numbers(document, "contml.app.experiment.parts:schema", task_table().path)
     if ranges and part is not Training:
         made_by = part.__init__ if inspect.isclass(part) else part
         assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has ranges without @check_ranges"
@@ -127,15 +128,8 @@ def test_every_number_of_a_part_has_a_range():
 @pytest.mark.parametrize(
     ("override", "subject", "allowed"),
     [
-        ("training.epochs=-1", "training.epochs", "at least 0"),
-        ("training.val_share=1.5", "training.val_share", "at most 0.5"),
-        ("training.val_fold=99", "training.val_fold", "must be 0 to 9"),
-        ("training.clip_norm=.inf", "training.clip_norm", "above 0"),
-        ("images.crop=0", "images.crop", "at least 1"),
         ("images.crop=9999", "images.crop", "1 to resize"),
         ("transform.scale_jitter=44", "transform.scale_jitter", "0 to crop - 1"),
-        ("sampler.instances=0", "sampler.instances", "at least 1"),
-        ("optimizer.lr=.nan", "optimizer.lr", "at least 0"),
         ("seed=4294967296", "seed", "0 to 4294967295"),
     ],
 )
@@ -149,12 +143,3 @@ def test_an_option_that_does_not_fit_another_is_refused_before_data_are_read():
         load("classes/synthetic", ["loss=contrastive", "loss.margin=2"])
     with refuses("miner.cutoff", "1.9", "below upper, 1.4"):
         load("classes/synthetic", ["loss=contrastive", "miner=distance_weighted", "miner.cutoff=1.9"])
-
-
-def test_a_training_of_python_is_checked():
-    with refuses("val_share", "0.6", "above 0 and at most 0.5"):
-        Training(val_share=0.6)
-    with refuses("clip_value", "0", "above 0"):
-        Training(clip_value=0)
-    with refuses("batch_size", "1", "at least 2"):
-        UniformSampler(1, labels=[0, 1])

@@ -15,10 +15,8 @@ from support.refusals import refuses
 
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_validation
-from contml.data.sources import Vector
 from contml.data.split import View, query_split
-from contml.evaluation.evaluators import RetrievalEvaluator
-from contml.labels import ClassLabels, NumberLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels
 
 
 @dataclass(frozen=True)
@@ -109,40 +107,11 @@ def test_another_item_moves_no_other_item_between_training_and_validation():
     assert after == before & {whole.train.names[row] for row in order}
 
 
-def test_folds_and_seeds_draw_other_items():
+def test_seeds_draw_other_items():
     task = Task(split_of(NumberLabels(torch.arange(100.0))), split_of(NumberLabels(torch.arange(9.0)), 500))
-    found = [{*carved(task, fold=fold).val.names} for fold in range(4)]
-    assert sum(map(len, found)) == len(set.union(*found)) == 100
-    assert {*carved(task, seed=1).val.names} != found[0]
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("many", [5000, 30])
-def test_folds_of_different_sizes_are_evaluated_at_the_same_k(monkeypatch, grouped, many):
-    monkeypatch.setattr("contml.data.carve._MANY", many)
-    monkeypatch.setattr("contml.data.carve._QUERIES", 7)
-    count = 150
-    train = split_of(VectorLabels(torch.rand(count, 2, generator=torch.Generator().manual_seed(0))))
-    groups = torch.arange(count) // 4 if grouped else None
-    task = Task(
-        replace(train, groups=groups),
-        split_of(NumberLabels(torch.arange(9.0)), 500),
-        val_groups=[str(group) for group in groups.tolist()] if grouped else None,
-    )
-
-    def evaluated(fold):
-        val = carved(task, share=1 / 3, fold=fold).val
-        embeddings = torch.rand(len(val), 3, generator=torch.Generator().manual_seed(1))
-        return RetrievalEvaluator().evaluate(embeddings, torch.zeros(0, dtype=torch.int64), val)
-
-    folds = [evaluated(fold) for fold in range(3)]
-    assert len({evaluation.gallery for evaluation, _ in folds}) > 1
-    assert len({evaluation.headline for evaluation, _ in folds}) == 1
-    for evaluation, ranking in folds:
-        assert ranking.values.mean().item() == pytest.approx(evaluation.main.model)
-    alone = carved(task, share=1 / 3)
+    alone = carved(task)
+    assert {*carved(task, seed=1).val.names} != {*alone.val.names}
     assert alone.val.places == alone.test.places == min(alone.val.available, alone.test.available)
-    assert list(alone.val.names) == list(carved(task, share=1 / 3, fold=0).val.names)
 
 
 def test_a_validation_split_of_the_data_is_kept():
@@ -181,10 +150,6 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
 @pytest.mark.parametrize(
     ("task", "got"),
     [
-        (
-            Task(split_of(NumberLabels(torch.arange(5.0))), split_of(NumberLabels(torch.arange(5.0)), 500)),
-            "5 groups of",
-        ),
         (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 groups of"),
         (
             Task(
@@ -194,30 +159,11 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
             ),
             "1 groups of",
         ),
-        (
-            Task(
-                split_of(NumberLabels(torch.arange(9.0))),
-                split_of(NumberLabels(torch.arange(5.0)), 500),
-                val_groups=["a"] * 8 + ["b"],
-            ),
-            "of 9 training items",
-        ),
     ],
 )
 def test_too_few_items(task, got):
     with refuses("validation split", got=got, allowed="at least", hint="training.select=none"):
         carved(task)
-
-
-def test_features_in_place_of_images():
-    values = torch.rand(40, 3).numpy()
-    split = split_of(NumberLabels(torch.arange(40.0)))
-    train = replace(split, images=[*map(Vector, values, split.images)])
-    test = train.subset(range(9))
-    found = carved(Task(train, test))
-    assert found.train.feature_dim == found.val.feature_dim == 3
-    for row in range(len(found.val)):
-        assert np.array_equal(found.val.image(row), values[int(found.val.name(row)[:-4])])
 
 
 # -- subsets -----------------------------------------------------------------------------------------------------------

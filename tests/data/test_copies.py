@@ -1,7 +1,5 @@
 """Copies of images: found by content, kept in one part of a drawn split, counted by check and audit."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -39,25 +37,15 @@ def test_files_of_equal_size_are_compared_whole(tmp_path):
     assert same_files(small).tolist() == [0, 0, 2]
 
 
-def test_a_file_is_read_once(tmp_path, monkeypatch):
-    random = np.random.default_rng(0)
-    content, read = random.bytes(9_000), []
-    files = written(tmp_path, a=content, b=content[:-1] + b"x", c=content, small=b"12", also_small=b"12")
+def test_files_with_equal_ends_are_read_whole(tmp_path, monkeypatch):
+    content, read = np.random.default_rng(0).bytes(9_000), []
+    files = written(tmp_path, a=content, b=content[:-1] + b"x", c=content, d=content[1:])
     digest = copies.digest_of
     monkeypatch.setattr(
         copies, "digest_of", lambda file, last: read.append((Path(file).name, last)) or digest(file, last)
     )
-    assert same_files(files[:2]).tolist() == [0, 1]
-    assert read == [("a", 4096), ("b", 4096)]
-    assert same_files(files).tolist() == [0, 1, 0, 3, 3]
-    assert sorted(read[2:], key=str) == [("a", None), ("also_small", 4096), ("c", 4096), ("c", None), ("small", 4096)]
-    assert same_files(files[::-2]).tolist() == [0, 1, 1]
-    assert same_files([*files, "", files[0]]).tolist() == [0, 1, 0, 3, 3, 5, 0]
-    assert len(read) == 7
-    Path(files[2]).write_bytes(content[:-1] + b"x")  # of the same size
-    os.utime(files[2], ns=(1, 1))
-    assert same_files(files).tolist() == [0, 1, 1, 3, 3]
-    assert {name for name, _ in read[7:]} == {"b", "c"}
+    assert same_files(files).tolist() == [0, 1, 0, 3]
+    assert read == [("a", 4096), ("b", 4096), ("c", 4096), ("a", None), ("c", None)]
 
 
 def test_links_and_what_cannot_be_read(tmp_path):
@@ -72,14 +60,6 @@ def test_links_and_what_cannot_be_read(tmp_path):
     assert numbers.tolist() == [0, 0, 2, 0, 4, 5, 6, 7, 8, 9, 10, 0]
 
 
-def test_files_in_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    for name in ("a", "folder/b"):
-        Path(name).write_bytes(b"content")
-    assert same_files(["a", "folder/b", "./a", "folder/../a", str(tmp_path / "a")]).tolist() == [0, 0, 0, 0, 0]
-
-
 def test_crops_and_features_of_images(tmp_path):
     for name in "ab":
         Image.fromarray(noise(1)[0]).save(tmp_path / f"{name}.png")
@@ -92,12 +72,7 @@ def test_crops_and_features_of_images(tmp_path):
     assert same_images(sources).tolist() == [0, 1, 1, 3, 4, 5, 0, 7]
 
 
-def test_groups_that_share_an_image_are_joined():
-    groups = ["house 3", "house 1", "house 2", "house 1", "house 4", "house 3", "house 5"]
-    assert joined(groups, np.arange(7)) == groups
-    once = ["house 2", "house 1", "house 2", "house 1", "house 4", "house 2", "house 5"]
-    assert joined(groups, np.array([0, 1, 0, 3, 4, 5, 6])) == once
-    assert joined(groups, np.array([0, 1, 0, 3, 4, 3, 6])) == groups, "it would be most of them"
+def test_a_long_chain_of_groups_is_joined():
     chain = [f"{number:05}" for number in range(20_000)] * 2  # each image is in two groups
     images = np.concatenate((np.arange(20_000), (np.arange(20_000) + 1) % 20_000, np.arange(40_000, 90_000)))
     others = [f"other {number}" for number in range(50_000)]
@@ -208,13 +183,6 @@ def test_a_named_split_that_divides_copies_is_counted_by_check(table):
     assert "10 images have different labels (such as img/000.png and img/001.png)" in facts["repeated images"]
 
 
-def test_check_says_nothing_about_images_that_differ(tmp_path):
-    write_table(tmp_path / "own.csv", dials(tmp_path, 40))
-    options = ["images.workers=0", "training.select=none", "images.resize=32", "images.crop=32"]
-    own = OwnData(tmp_path / "own.csv", ["reading=number"], "image")
-    assert "repeated images" not in dict(check(load_table(own, overrides=options)))
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
@@ -237,7 +205,7 @@ def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
         assert names.index(second) not in neighbours[names.index(first)].tolist()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_groups_that_share_an_image_are_one(seed):
     random = np.random.default_rng(seed)
     count = int(random.integers(1, 40))

@@ -1,7 +1,5 @@
 """One decoder: the same pixels become the same image, whichever way they come."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -17,8 +15,7 @@ from PIL import Image, ImageCms
 from support.images import noise, split_of
 from support.refusals import refuses
 
-from contml.app.explore.items import Explored
-from contml.app.explore.page import _picture
+from contml.app.report.examples import drawn
 from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
 from contml.data.decode import IMAGE_SUFFIXES, contained, decode, from_file, resized
 from contml.search.gallery import _drawing
@@ -131,11 +128,9 @@ FILES = {
     "YCbCr": (saved(RGB.convert("YCbCr"), ".tif"), ".tif", COLOURS, 3),
     "LAB": (saved(Image.new("LAB", (SIDE, SIDE), (255, 128, 128)), ".tif"), ".tif", np.full((SIDE, SIDE, 3), 255), 1),
     "I;16": (saved(Image.fromarray(WIDE), ".png"), ".png", grey(RAMP), 0),
-    "I;16, tiff": (saved(Image.fromarray(WIDE), ".tif"), ".tif", grey(RAMP), 0),
     "I;16B, tiff": (tiff(WIDE.astype(">u2").tobytes(), 16, order=">"), ".tif", grey(RAMP), 0),
     "12 bits": (tiff(packed(1365), 12), ".tif", np.full((SIDE, SIDE, 3), 85), 0),
     "10 bits": (pgm(THIRD, 1023), ".pgm", np.full((SIDE, SIDE, 3), 85), 0),
-    "16 bits, pgm": (pgm(WIDE, 65535), ".pgm", grey(RAMP), 0),
     "16 bits, RGB": (png(COLOURS.astype(int) * 257, 2), ".png", COLOURS, 0),
     "16 bits, grey and alpha": (png(np.stack([WIDE, ALPHA.astype(int) * 257], -1), 4), ".png", on_white(grey(RAMP)), 0),
     "16 bits, RGBA": (
@@ -153,12 +148,10 @@ FILES = {
     "16 bits, white is 0": (tiff(WIDE.astype("<u2").tobytes(), 16, photometric=0), ".tif", grey(255 - RAMP), 0),
     "F": (saved(Image.fromarray(RAMP.astype(np.float32) / 255), ".tif"), ".tif", grey(RAMP), 0),
     "animated": (saved(MOVING[0], ".gif", save_all=True, append_images=MOVING[1:]), ".gif", PALETTE_RGB, 0),
-    "animated, png": (saved(RGB, ".png", save_all=True, append_images=[GREY.convert("RGB")]), ".png", COLOURS, 0),
     "webp": (saved(RGB, ".webp", lossless=True), ".webp", COLOURS, 0),
-    "bmp": (saved(RGB, ".bmp"), ".bmp", COLOURS, 0),
     "jpeg 2000": (saved(RGB, ".jp2"), ".jp2", COLOURS, 0),
     **{f"EXIF {o}": (saved(RGB, ".png", exif=exif), ".png", TURNED[o], 0) for o, exif in ORIENTED.items()},
-    **{f"EXIF {o}, tiff": (saved(RGB, ".tif", exif=exif), ".tif", TURNED[o], 0) for o, exif in ORIENTED.items()},
+    "EXIF 6, tiff": (saved(RGB, ".tif", exif=ORIENTED[6]), ".tif", TURNED[6], 0),
 }
 
 
@@ -184,7 +177,9 @@ def ways(file, content):
                 opened.load()
             return np.asarray(decode(opened, "picture"))
 
-    explored = Explored("", split, [""], views=[])
+    def shown():
+        return drawn(split, 0, 2 * SIDE, {}, label=False)
+
     return {
         "file": lambda: np.asarray(decode(file, "file")),
         "content": lambda: np.asarray(decode(io.BytesIO(content), "content")),
@@ -197,8 +192,10 @@ def ways(file, content):
         "cache": cached,
         "report": lambda: np.asarray(split.picture(0)),
         "drawn": lambda: np.asarray(split.draw(0, SIDE)),
-        "explore": lambda: np.asarray(_picture(explored, 0).resize((SIDE, SIDE), Image.Resampling.BOX)),
-        "gallery": lambda: np.asarray(_drawing(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)),
+        "explore": lambda: np.asarray(shown().resize((SIDE, SIDE), Image.Resampling.BOX)),
+        "gallery": lambda: np.asarray(
+            _drawing(ImageFile(file)).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
+        ),
     }
 
 
@@ -247,10 +244,8 @@ ARRAYS = {
     "RGBA": (np.concatenate([COLOURS, ALPHA[..., None]], -1), on_white(COLOURS)),
     "bool": (RAMP > 127, grey(np.where(RAMP > 127, 255, 0))),
     "uint16": (WIDE, grey(RAMP)),
-    "uint16, big end first": (WIDE.astype(">u2"), grey(RAMP)),
     "uint16, RGB": (COLOURS.astype(np.uint16) * 257, COLOURS),
     "float32": (COLOURS.astype(np.float32) / 255, COLOURS),
-    "float64, grey": (RAMP / 255, grey(RAMP)),
     "float16": (np.full((SIDE, SIDE), 0.5, np.float16), np.full((SIDE, SIDE, 3), 128)),
     "not contiguous": (COLOURS[::-1, ::-1], COLOURS[::-1, ::-1]),
 }
@@ -260,18 +255,6 @@ ARRAYS = {
 def test_arrays(kind):
     values, expected = ARRAYS[kind]
     np.testing.assert_array_equal(np.asarray(decode(values, "array")), expected)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGB", "RGBA", "I;16", "F"])
-def test_a_picture_and_its_array_are_the_same_image(mode):
-    picture = {
-        "1": GREY.convert("1"), "L": GREY, "LA": with_alpha(GREY), "RGB": RGB, "RGBA": with_alpha(RGB),
-        "I;16": Image.fromarray(WIDE), "F": Image.fromarray(RAMP.astype(np.float32) / 255),
-    }[mode]  # fmt: skip
-    assert picture.mode == mode
-    np.testing.assert_array_equal(
-        np.asarray(decode(np.asarray(picture), "array")), np.asarray(decode(picture, "picture"))
-    )
 
 
 @pytest.mark.parametrize("mode", ["La", "RGBa", "PA", "RGBX", "HSV", "I;16L", "I;16B"])
@@ -323,16 +306,7 @@ def test_signed_integers_of_16_bits_have_no_range():
 
 @pytest.mark.parametrize(
     "values",
-    [
-        np.zeros((4, 4), np.int64),
-        np.zeros((4, 4, 3), np.uint32),
-        np.zeros((0, 4, 3), np.uint8),
-        np.zeros(4, np.uint8),
-        np.zeros((4, 4, 5), np.uint8),
-        np.zeros((3, 40, 40), np.uint8),
-        np.zeros((4, 4), complex),
-        np.zeros((4, 4), "U2"),
-    ],
+    [np.zeros((4, 4), np.int64), np.zeros((0, 4, 3), np.uint8), np.zeros((4, 4, 5), np.uint8), np.zeros((4, 4), "U2")],
 )
 def test_arrays_that_are_no_images(values):
     with refuses("name", got=f"{values.dtype} {list(values.shape)}", allowed="uint8"):
@@ -400,24 +374,11 @@ def test_only_regular_files_are_opened(tmp_path, kind):
                 read()
 
 
-def test_links_to_images_are_read(tmp_path):
-    RGB.save(tmp_path / "image.png")
-    (tmp_path / "link.png").symlink_to(tmp_path / "image.png")
-    np.testing.assert_array_equal(np.asarray(decode(tmp_path / "link.png", "link")), COLOURS)
-
-
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".gif", ".tif"])
+@pytest.mark.parametrize("suffix", [".jpg", ".tif"])
 def test_the_content_decides_and_not_the_ending(tmp_path, suffix):
     file = tmp_path / f"image{suffix}"
     file.write_bytes(saved(RGB, ".bmp"))
     np.testing.assert_array_equal(np.asarray(decode(file, "image")), COLOURS)
-
-
-def test_endings():
-    assert {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".tif", ".tiff", ".gif", ".bmp", ".ppm", ".pgm"} < {
-        *IMAGE_SUFFIXES
-    }
-    assert all(suffix == suffix.lower() and suffix[0] == "." for suffix in IMAGE_SUFFIXES)
 
 
 @pytest.mark.parametrize("suffix", [".avif", ".heic"])
@@ -441,91 +402,22 @@ def test_a_thumbnail_in_the_file_is_not_the_image(tmp_path):
     file = tmp_path / "image.heic"
     pillow_heif.from_pillow(large).save(file, thumbnails=[200, 100])
     np.testing.assert_array_equal(
-        resized(file, "image", 32),
-        np.asarray(decode(file, "image").resize((32, 32), Image.Resampling.BILINEAR)),
+        resized(file, "image", 32), np.asarray(decode(file, "image").resize((32, 32), Image.Resampling.BILINEAR))
     )
 
 
-# -- damaged metadata --------------------------------------------------------------------------------------------------
+# -- damaged files -----------------------------------------------------------------------------------------------------
 
 
-def whole(suffix):
-    """A file with an EXIF block (orientation 6), a colour profile and a text or XMP."""
+@pytest.mark.parametrize("start", [b"Exif\0\0", b"ICC_PROFILE\0"])
+def test_damaged_metadata_are_not_damaged_pixels(start):
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    options = {"xmp": b"<x:xmpmeta>" + b"x" * 50} if suffix != ".png" else {}
-    lossless = {".webp": {"lossless": True}, ".jpg": {"quality": 100, "subsampling": 0}}.get(suffix, {})
-    return saved(RGB, suffix, exif=ORIENTED[6], icc_profile=profile, dpi=(72, 72), **options, **lossless)
-
-
-def blocks(content, suffix):
-    """Start and end of each block of metadata in a file."""
-    found, start = [], {".jpg": 2, ".png": 8, ".webp": 12}[suffix]
-    while start + 8 <= len(content):
-        if suffix == ".jpg":
-            if content[start + 1] == 0xDA:
-                break
-            end = start + 2 + int.from_bytes(content[start + 2 : start + 4])
-            if 0xE0 <= content[start + 1] <= 0xEF:
-                found.append((start + 4, end))
-        elif suffix == ".png":
-            length = int.from_bytes(content[start : start + 4])
-            end = start + 12 + length
-            if chr(content[start + 4]).islower():
-                found.append((start + 8, start + 8 + length))
-        else:
-            length = int.from_bytes(content[start + 4 : start + 8], "little")
-            end = start + 8 + length + length % 2
-            if content[start : start + 4] in (b"EXIF", b"XMP ", b"ICCP"):
-                found.append((start + 8, start + 8 + length))
-        start = end
-    return found
-
-
-@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
-def test_damaged_metadata_are_not_damaged_pixels(tmp_path, suffix):
-    content, random = whole(suffix), np.random.default_rng(0)
-    upright = np.asarray(decode(io.BytesIO(content), ""))
-    as_stored = np.rot90(upright)
-    assert len(blocks(content, suffix)) >= 3
-    file = tmp_path / f"image{suffix}"
-    for start, end in blocks(content, suffix):
-        for damage in ("zeros", "random", "few"):
-            spoilt = bytearray(content)
-            if damage == "few":
-                for at in random.integers(start, end, 5):
-                    spoilt[at] ^= int(random.integers(1, 256))
-            else:
-                spoilt[start:end] = bytes(end - start) if damage == "zeros" else random.bytes(end - start)
-            file.write_bytes(spoilt)
-            for got in (
-                np.asarray(decode(file, "")),
-                np.asarray(decode(io.BytesIO(bytes(spoilt)), "")),
-                resized(file, "", SIDE),
-                np.asarray(split_of([file]).picture(0)),
-                SquareCrop(file, Square(0, 0, SIDE), SIDE).read(),
-            ):
-                # The orientation is unknown where the EXIF block is damaged.
-                assert any(np.array_equal(got, np.rot90(as_stored, turns)) for turns in range(4)) or any(
-                    np.array_equal(got, np.rot90(as_stored, turns)[:, ::-1]) for turns in range(4)
-                )
-
-
-def test_the_orientation_is_kept_where_other_metadata_are_damaged():
-    content = whole(".png")
-    exif = content.index(b"eXIf")
-    for start, _ in blocks(content, ".png"):
-        if start != exif + 4:
-            spoilt = bytearray(content)
-            spoilt[start] ^= 1  # the checksum of the block is wrong
-            np.testing.assert_array_equal(np.asarray(decode(io.BytesIO(bytes(spoilt)), "")), TURNED[6])
-
-
-def test_a_webp_that_ends_in_its_metadata():
-    content = whole(".webp")
-    for start, end in blocks(content, ".webp")[1:]:
-        cut = content[: (start + end) // 2]
-        got = np.asarray(decode(io.BytesIO(cut), ""))
-        assert np.array_equal(got, COLOURS) or np.array_equal(got, TURNED[6])
+    content = bytearray(saved(RGB, ".jpg", exif=ORIENTED[6], icc_profile=profile, quality=100, subsampling=0))
+    upright = np.asarray(decode(io.BytesIO(bytes(content)), ""))
+    place = content.index(start) + len(start)
+    content[place : place + 8] = bytes(8)
+    got = np.asarray(decode(io.BytesIO(bytes(content)), ""))
+    assert any(np.array_equal(got, np.rot90(upright, turns)) for turns in range(4))
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
@@ -537,8 +429,7 @@ def test_damaged_pixels_are_broken(suffix):
             decode(io.BytesIO(content[:length]), "")
 
 
-@pytest.mark.parametrize("progressive", [False, True])
-@pytest.mark.parametrize("lost", [1, 2, 10, 500])
+@pytest.mark.parametrize(("lost", "progressive"), [(1, False), (2, True), (500, False)])
 def test_a_jpeg_without_its_last_bytes_is_broken_everywhere(tmp_path, lost, progressive):
     content = saved(Image.fromarray(noise(1, 60, 80)[0]).resize((800, 600)), ".jpg", progressive=progressive)
     file = tmp_path / "image.jpg"

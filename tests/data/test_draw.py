@@ -1,7 +1,5 @@
 """Draws by a hash: an item's part depends on its own key, the seed and the share, not on the other items."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
 
-from contml.data.draw import draw, draw_queries, folds, positions
+from contml.data.draw import draw, draw_queries, positions
 
 KEYS = [f"images/{number}.jpg" for number in range(400)]
 keys_of = st.lists(st.text(max_size=5), min_size=1, max_size=60, unique=True)
@@ -19,7 +17,7 @@ def parts(keys, *arguments, **options):
     return dict(zip(keys, draw(keys, *arguments, **options).tolist(), strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data(), keys=keys_of, share=st.floats(0.05, 0.5), seed=st.integers(0, 2**32))
 def test_other_items_never_change_the_part_of_an_item(data, keys, share, seed):
     # 40 items for each part, so that neither is too small.
@@ -45,27 +43,6 @@ def test_no_part_is_too_small(keys, least, share, seed):
     drawn = draw([*keys, *keys], share, seed, "test", least=least)
     assert np.array_equal(drawn[: len(keys)], drawn[len(keys) :])  # equal keys stay together
     assert least <= drawn[: len(keys)].sum() <= len(keys) - least
-
-
-@settings(max_examples=60, deadline=None)
-@given(share=st.floats(0.05, 0.5), seed=st.integers(0, 99))  # each part of 400 keys has some
-def test_folds_have_no_key_in_common(share, seed):
-    found = np.array([draw(KEYS, share, seed, "validation", fold=fold) for fold in range(folds(share))])
-    assert found.sum(0).max() == 1
-    with refuses("fold", got=str(len(found)), allowed=f"0 to {len(found) - 1}"):
-        draw(KEYS, share, seed, "validation", fold=len(found))
-
-
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 10, 20])
-def test_folds_cover_all_keys(count):
-    assert folds(1 / count) == count
-    found = np.array([draw(KEYS, 1 / count, 0, "validation", fold=fold) for fold in range(count)])
-    assert found.sum(0).tolist() == [1] * len(KEYS)
-
-
-@pytest.mark.parametrize(("share", "count"), [(0.3, 3), (0.35, 2), (0.15, 6), (0.4, 2), (0.5, 2)])
-def test_shares_that_do_not_divide_one(share, count):
-    assert folds(share) == count
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.9])
@@ -106,5 +83,3 @@ def test_a_wrong_share():
     for share in (0, 1, -0.1, 1.5):
         with refuses("share", got=str(share), allowed="between 0 and 1"):
             draw(KEYS, share, 0, "test")
-    with refuses("fold", got="-1"):
-        draw(KEYS, 0.5, 0, "test", fold=-1)

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from contml.data import drawings, drawn
-from contml.tasks.captions.drawn_scenes import synthetic as scenes
 from contml.tasks.classes.drawn_beetles import synthetic as beetles
 from contml.tasks.layout.drawn_rooms import synthetic as rooms
-from contml.tasks.pose.drawn_persons import synthetic as people
-from contml.tasks.scalar.drawn_gauges import synthetic as gauges
 
 _DRAWN: list[tuple[int, int, int]] = []
 
@@ -100,13 +97,7 @@ def test_what_is_drawn_at_once_is_not_kept(cache, monkeypatch):
 
 
 SMALL = {"train": 5, "val": 4, "test": 6, "queries": 2, "size": 16}
-TASKS = {
-    "people": lambda: people(**SMALL),
-    "rooms": lambda: rooms(**SMALL),
-    "gauges": lambda: gauges(**SMALL),
-    "scenes": lambda: scenes(**SMALL, distance="tfidf"),
-    "beetles": lambda: beetles(2, 3, 2, 3, 2, 3, 16),
-}
+TASKS = {"rooms": lambda: rooms(**SMALL), "beetles": lambda: beetles(2, 3, 2, 3, 2, 3, 16)}
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -1,7 +1,5 @@
 """The record of a run's data: written, read, compared with the data of today."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -45,15 +43,7 @@ def test_saved_and_loaded(tmp_path):
     assert path.read_bytes() == first  # no time in it
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda content: content[:20],
-        lambda content: b"",
-        lambda content: b"not safetensors",
-        lambda content: content[:-12] + bytes(12),
-    ],
-)
+@pytest.mark.parametrize("spoil", [lambda content: content[:20], lambda content: content[:-12] + bytes(12)])
 def test_a_damaged_record_is_refused(tmp_path, spoil):
     path = tmp_path / "data.safetensors"
     record_of().save(path)
@@ -114,16 +104,11 @@ def test_texts_identify_a_label_where_they_are_given():
     ("folder", "root"),
     [
         ("own/", "own"),
-        ("own/", "own/"),
-        ("own/", "./own"),
         ("own/", "own/../own"),
         ("./own/", "own"),
         ("/data/own/", "/data/own"),
-        ("/data/own/", "/data/own//"),
         ("../own/", "../own"),
         ("", "."),
-        ("", ""),
-        ("", "elsewhere"),
     ],
 )
 def test_names_are_those_below_the_root(folder, root):

@@ -1,7 +1,5 @@
 """The cache of decoded images gives the same batches as no cache, after crashes, changed files and full disks."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil
@@ -87,8 +85,9 @@ def no_decoding(monkeypatch):
 # -- the same batches --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("options", [{}, {"scale_jitter": 0}, {"scale_jitter": 0, "shift": 0, "flip": "none"}])
+@pytest.mark.parametrize(
+    ("workers", "options"), [(0, {}), (0, {"scale_jitter": 0}), (2, {"scale_jitter": 0, "shift": 0, "flip": "none"})]
+)
 def test_batches_are_the_same_bit_for_bit(files, folder, workers, options, monkeypatch):
     plain = batches(files, **options)
     assert_same(batches(files, folder, workers, **options), plain)
@@ -108,36 +107,6 @@ def test_files_in_the_folder(files, folder):
     assert entries["position"].tolist() == list(range(12))
     assert entries["content"].tolist() == [zlib.crc32(image) for image in pixels]
     assert fill(files, folder).added == 0
-
-
-def test_splits_share_a_folder(files, folder):
-    assert fill(files[:8], folder).added == 8
-    assert fill(files[4:], folder).added == 4
-    assert fill(files[::-1] + files, folder).added == 0
-    assert (folder / PIXELS).stat().st_size == 12 * BYTES
-
-
-def test_rows_that_share_a_file_are_cached_once(files, folder):
-    report = fill([*files, *files], folder)
-    assert (report.images, report.added, report.size) == (24, 12, 12 * BYTES)
-
-
-def test_each_size_has_its_own_files(files, folder):
-    plain = batches(files), batches(files, resize=50)
-    for _ in range(2):
-        assert_same(batches(files, folder), plain[0])
-        assert_same(batches(files, folder, resize=50), plain[1])
-    assert (folder / PIXELS).stat().st_size == 12 * BYTES
-    assert (folder / "resized-50.pixels").stat().st_size == 12 * 50 * 50 * 3
-
-
-def test_parts_of_a_batch_and_later_steps(files, folder):
-    images = augmented(**AUGMENTED, cache=folder)
-    split, sampler = split_of(files), Shuffled(12, 4)
-    assert_same(
-        images.train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
-        augmented(**AUGMENTED).train_batches(split, sampler, epoch=1, start=1, part=(1, 2)),
-    )
 
 
 def reader_of(files, folder):
@@ -182,22 +151,10 @@ def test_a_new_modification_time_is_a_change_of_the_file(files, folder, moved):
     assert_same(batches(files, folder), batches(files))
 
 
-def test_a_file_that_is_missing_for_a_while(files, folder):
-    plain = batches(files)
-    away = files[3].rename(files[3].with_suffix(".away"))
-    report = fill(files, folder)
-    assert report.broken == [("images/d.jpg", "No such file or directory")]
-    assert report.added == 11
-    away.rename(files[3])
-    assert fill(files, folder).added == 1
-    assert_same(batches(files, folder), plain)
-
-
 # -- broken images -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["truncated", "text", "missing", "empty", "folder"])
+@pytest.mark.parametrize(("kind", "workers"), [("truncated", 0), ("text", 2), ("missing", 0), ("folder", 0)])
 def test_broken_images_are_left_out_as_without_a_cache(files, folder, kind, workers, monkeypatch):
     spoil(files[1], kind, monkeypatch)
     images = augmented(**AUGMENTED, broken="skip", workers=workers, cache=folder)
@@ -208,7 +165,7 @@ def test_broken_images_are_left_out_as_without_a_cache(files, folder, kind, work
     list(images.test_batches(split_of(files), None, 5))
     assert list(images.left_out) == ["images/b.jpg"]
     images.close()
-    assert fill(files, folder).added == 0
+    assert [name for name, _ in fill(files, folder).broken] == ["images/b.jpg"]
 
 
 @pytest.mark.parametrize("filled", [False, True])
@@ -225,30 +182,6 @@ def test_a_broken_image_fails_before_the_first_batch(files, folder, filled, monk
     with pytest.raises(InputError) as error:
         next(images.train_batches(split_of(files), Shuffled(12, 4), epoch=0))
     assert str(error.value) == str(expected.value)
-
-
-def test_an_image_that_was_repaired_is_read(files, folder, monkeypatch):
-    whole = files[0].read_bytes()
-    spoil(files[0], "text", monkeypatch)
-    assert len(fill(files, folder).broken) == 1
-    files[0].write_bytes(whole)
-    assert fill(files, folder).broken == []
-    assert_same(batches(files, folder), batches(files))
-
-
-def test_a_split_of_broken_images_only(tmp_path, folder):
-    (tmp_path / "a.jpg").write_text("none")
-    images = Images(40, 32, broken="skip", cache=folder)
-    (batch,) = images.test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
-    assert batch.skipped == 2
-    assert (folder / PIXELS).stat().st_size == 0
-
-
-def test_filling_without_a_cache_only_checks(files, monkeypatch):
-    spoil(files[2], "text", monkeypatch)
-    report = Images(SIDE, 32).fill(split_of(files))
-    assert (report.images, report.size) == (12, 0)
-    assert [name for name, _ in report.broken] == ["images/c.jpg"]
 
 
 # -- crashes, several processes, full disks ----------------------------------------------------------------------------
@@ -382,18 +315,10 @@ def test_a_folder_that_is_a_file(files, tmp_path):
 def test_damaged_images_are_decoded_again(files, folder, name):
     fill(files, folder)
     plain, whole = batches(files), {each: (folder / each).read_bytes() for each in (INDEX, PIXELS)}
-    for damaged in mutations(whole[name], 100, seed=3):
+    for damaged in mutations(whole[name], 40, seed=3):
         for each, content in whole.items():
             (folder / each).write_bytes(damaged if each == name else content)
         assert_same(batches(files, folder), plain)
-
-
-@pytest.mark.parametrize("lost", [1, 12])
-def test_images_that_the_file_lacks_are_decoded_again(files, folder, lost):
-    fill(files, folder)
-    os.truncate(folder / PIXELS, (12 - lost) * BYTES + 7)
-    assert fill(files, folder).added == lost
-    assert_same(batches(files, folder, epochs=1), batches(files, epochs=1))
 
 
 def test_each_process_checks_an_image_at_its_first_read(files, folder, monkeypatch):
@@ -412,86 +337,16 @@ def test_each_process_checks_an_image_at_its_first_read(files, folder, monkeypat
     images.close()
 
 
-def test_a_damaged_index_is_repaired(files, folder):
-    fill(files, folder)
-    content = (folder / INDEX).read_bytes()
-    (folder / INDEX).write_bytes(content[: 4 * ENTRY] + b"rubbish".ljust(ENTRY) + content[5 * ENTRY :])
-    assert fill(files, folder).added == 1
-    assert fill(files, folder).added == 0
-
-
-@pytest.mark.parametrize("block", [1, 3, 1 << 20])
-def test_causes_of_broken_images_are_in_the_index(files, folder, block, monkeypatch):
-    """Also where a cause is in the next block of entries, is damaged, or was written in part before a crash."""
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_broken_images_are_tried_again(files, folder, block, monkeypatch):
     monkeypatch.setattr(cache, "_BLOCK", block)
     for number in (1, 2, 9):
         files[number].write_text(f"text {number}")
     expected = fill(files, folder).broken
     assert [name for name, _ in expected] == ["images/b.jpg", "images/c.jpg", "images/j.gif"]
-    report = fill(files[::-1], folder)
-    assert (report.added, sorted(report.broken)) == (0, expected)
-    content = (folder / INDEX).read_bytes()
-    assert len(content) > 12 * ENTRY
-    for damaged in (content[:-ENTRY], content[: 3 * ENTRY] + b"x" + content[3 * ENTRY + 1 :]):
-        (folder / INDEX).write_bytes(damaged)
-        report = fill(files, folder)
-        assert (report.added, report.broken) == (1, expected)
-        assert fill(files, folder).added == 0
-        (folder / INDEX).write_bytes(content)
+    report = fill([*files, *files], folder)
+    assert (report.added, sorted(report.broken)) == (3, sorted([*expected, *expected]))
     assert_same(batches(files, folder, broken="skip"), batches(files, broken="skip"))
-
-
-def test_an_image_that_only_begins_like_another_is_not_taken_for_it(files, folder, monkeypatch):
-    """Digests whose first halves are equal, once in 10^12 splits of 10^7 images."""
-    blake2b = cache.hashlib.blake2b
-
-    def half(content, digest_size):
-        digest = bytes(8) + blake2b(content, digest_size=8).digest()
-        return type("Digest", (), {"digest": lambda _: digest})()
-
-    plain = batches(files)
-    monkeypatch.setattr(cache.hashlib, "blake2b", half)
-    for _ in range(2):
-        assert_same(batches(files, folder), plain)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
-def test_an_index_that_fills_up_a_disk(folder, tmp_path):
-    """The kernel refuses to write more, in the middle of an entry: entries are larger than these arrays."""
-    code = """
-import os, resource, sys, torch
-from pathlib import Path
-sys.path[:0] = {folders!r}
-from support.images import split_of
-from contml import InputError
-from contml.data import cache
-from contml.data.split import Batch
-
-cache.CHUNK, cache._INDEX_INTERVAL = 1, 0.0
-files = [Path({folder!r}) / f"{{n}}.jpg" for n in range(9)]
-for file in files:
-    file.write_text(file.name)
-
-def make(rows):
-    for row in rows:
-        yield Batch(torch.tensor([[float(row)]]), torch.tensor([row]), 0, 0, torch.tensor([0]))
-
-kept = cache.ImageCache(Path({folder!r}) / "kept", cache.CacheKind.features("key", 1))
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-try:
-    kept.fill(split_of(files), make, {{}})
-except InputError as error:
-    print(error.got)
-print(os.stat({folder!r} + "/kept/features-key.entries").st_size)
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-cached, report = kept.fill(split_of(files), make, {{}})
-print(report.added, [cached.get(row).item() for row in range(9)])
-"""
-    code = code.format(folders=[str(ROOT), str(ROOT / "tests")], folder=str(tmp_path))
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    values = [float(row) for row in range(9)]
-    assert run.stdout.splitlines() == ["cannot be written (File too large)", "96", f"6 {values}"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")

@@ -1,7 +1,5 @@
 """Splits of judged items: what is connected stays together, and no test judgment has a training item."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -98,9 +96,6 @@ def test_validation_is_drawn_as_the_test_split_was(by):
     carved = with_validation(task, task.train.names, share=0.25)
     assert len(carved.train.labels.triplets) + len(carved.val.labels.triplets) == kept.count
     assert bool(set(carved.train.names) & set(carved.val.names)) == (by == "judgment")
-    if by == "item":
-        folds = [set(with_validation(task, task.train.names, share=0.25, fold=n).val.names) for n in range(4)]
-        assert sum(map(len, folds)) == len(set().union(*folds))  # no item twice
 
 
 def test_judgments_that_validation_leaves_out_are_counted():

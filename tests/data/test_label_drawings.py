@@ -1,7 +1,5 @@
 """Labels that are drawn without their image."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

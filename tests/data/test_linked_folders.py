@@ -1,7 +1,5 @@
 """Folders that link to each other, to themselves, or to the same third folder: each image is read once."""
 
-from __future__ import annotations
-
 import pytest
 from PIL import Image
 

@@ -1,10 +1,9 @@
 """Workers that decode, in a process that does items of work: its default start method is joblib's own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
+import pytest
 from PIL import Image
 from support.processes import script_environment
 
@@ -30,6 +29,7 @@ print(Parallel(2, backend="loky")(delayed(count)(sys.argv[1]) for _ in range(2))
 """
 
 
+@pytest.mark.slow
 def test_workers_decode_in_a_process_that_does_items(tmp_path):
     for number in range(5):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")

@@ -1,27 +1,22 @@
 """Resizing and cropping equal a loop over the formula, and Pillow and torch where they compute the same."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 
 import numpy as np
 import PIL
 import pytest
-import torch
 from PIL import Image
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of
 from support.miniature import augmented
-from support.processes import script_environment
 from support.refusals import refuses
 
 from contml.data import BoxCrop, Images, loader
 from contml.data.batch import cut
-from contml.data.decode import decode, resized
+from contml.data.decode import resized
 
 BITS = 22
 
@@ -105,44 +100,6 @@ def test_crops_of_any_side_and_place(size):
         np.testing.assert_array_equal(cut(pixels, box, size), cut_slowly(pixels, box, size))
 
 
-@pytest.mark.parametrize("side", [212, 223, 224, 225, 236])
-def test_crops_are_those_of_torch_within_rounding(side):
-    pixels = noise(1, 256, 256, seed=side)[0]
-    planes = torch.from_numpy(pixels[7 : 7 + side, 3 : 3 + side].copy()).permute(2, 0, 1)[None]
-    expected = torch.nn.functional.interpolate(planes, (224, 224), mode="bilinear", antialias=True)
-    got = cut(pixels, (3, 7, side), 224).astype(int)
-    assert np.abs(got - expected[0].permute(1, 2, 0).numpy()).max() <= 1  # 0 where torch has AVX2
-
-
-def test_black_and_white_stay():
-    for value in (0, 255):
-        pixels = np.full((37, 61, 3), value, np.uint8)
-        for side in range(1, 80):
-            assert (resized(pixels, "image", side) == value).all()
-            assert (cut(pixels, (-2, 5, side), 33) == value).all()
-
-
-KINDS = {
-    "grey.png": lambda picture: picture.convert("L"),
-    "transparent.png": lambda picture: picture.convert("RGBA").rotate(30),
-    "palette.png": lambda picture: picture.quantize(16),
-    "bits16.png": lambda picture: Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257),
-    "cmyk.jpg": lambda picture: picture.convert("CMYK"),
-    "large.jpg": lambda picture: picture.resize((700, 500)),
-    "bitmap.bmp": lambda picture: picture.convert("1"),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_files_of_every_kind(tmp_path, name):
-    path = tmp_path / name
-    KINDS[name](Image.fromarray(noise(1, 50, 60)[0]).resize((120, 90))).save(path)
-    expected = decode(path, name, 80).resize((40, 40), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(resized(path, name, 40), np.asarray(expected))
-    (crop,) = Images(40, 32).test_batches(split_of([path]), None, 1)
-    np.testing.assert_array_equal(crop.images[0].permute(1, 2, 0).numpy(), np.asarray(expected)[4:36, 4:36])
-
-
 @pytest.mark.parametrize("flip", ["none", "batch", "image"])
 @pytest.mark.parametrize("cached", [False, True])
 def test_batches_equal_a_loop_over_images(tmp_path, flip, cached):
@@ -180,8 +137,7 @@ def parts_of_three(monkeypatch):
 
 
 @pytest.mark.usefixtures("parts_of_three")
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("size", [1, 3, 5, 12])
+@pytest.mark.parametrize(("workers", "size"), [(1, 5), (2, 3), (2, 12)])
 def test_parts_make_the_same_batches(workers, size):
     split, sampler = split_of(noise(12)), Shuffled(12, size, seed=1)
     there, here = augmented(**AUGMENTED, workers=workers), augmented(**AUGMENTED)
@@ -213,7 +169,7 @@ def test_two_workers_share_each_batch_equally(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("parts_of_three")
-@pytest.mark.parametrize("rows", [[1], [1, 4, 5, 6], range(12)])
+@pytest.mark.parametrize("rows", [[1, 4, 5, 6], range(12)])
 def test_broken_images_in_several_parts(tmp_path, rows):
     items = noise(12)
     for row in rows:
@@ -247,12 +203,7 @@ def test_a_worker_that_is_killed_is_one_line():
 
 @pytest.mark.parametrize(
     ("result", "got"),
-    [
-        (np.zeros((31, 32, 3), np.uint8), "uint8 [31, 32, 3]"),
-        (np.zeros((1, 1, 3), np.uint8), "uint8 [1, 1, 3]"),
-        (np.zeros((32, 32, 3)), "float64 [32, 32, 3]"),
-        (torch.zeros(32, 32, 3), "a Tensor"),
-    ],
+    [(np.zeros((31, 32, 3), np.uint8), "uint8 [31, 32, 3]"), (np.zeros((32, 32, 3)), "float64 [32, 32, 3]")],
 )
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_a_transform_returns_is_checked(result, got, workers):
@@ -269,22 +220,3 @@ def test_boxes_of_files_and_crops_of_them(tmp_path):
     (batch,) = Images(32, 32).test_batches(split_of([BoxCrop(path, (10, 5, 57, 41))]), None, 1)
     expected = resize_slowly(pixels[5:41, 10:57], 32, short=False)
     np.testing.assert_array_equal(batch.images[0].permute(1, 2, 0).numpy(), expected)
-
-
-FULL_DISK = """
-import resource, sys
-import numba
-numba.core.config.CACHE_DIR = sys.argv[1]
-import numpy as np
-from contml.data.decode import resized
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-print(resized(np.full((9, 7, 3), 5, np.uint8), "image", 4).sum())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
-def test_images_are_read_where_nothing_can_be_kept(tmp_path):
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True, env=script_environment())
-    assert int(result.stdout) == 4 * 4 * 3 * 5

@@ -1,7 +1,5 @@
 """A file that is replaced with its size and its time is another file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from contml.data.cache import _DigestedFiles
+from contml.data.cache import _digests
 from contml.data.sources import ImageFile
 from contml.data.split import Split
 from contml.evaluation.embed_parts import Rows
@@ -26,10 +24,7 @@ def replace(path, other):
 
 @pytest.mark.parametrize(
     "state",
-    [
-        lambda split: _DigestedFiles(split).digests.tobytes(),
-        lambda split: Rows("images", split, range(1), [0], 1).key,
-    ],
+    [lambda split: _digests(split)[0].tobytes(), lambda split: Rows("images", split, range(1), [0], 1).key],
     ids=["cache", "embed"],
 )
 def test_the_second_time_of_change_counts(tmp_path, state):

@@ -1,7 +1,5 @@
 """Ranks by counting: against brute force, with ties and copies in other blocks, whatever matrix products round."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,10 +1,9 @@
 """The compiled loops of the exact search, against torch and against sorting all entries."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scipy.stats import rankdata
+from support.choices import pairwise
 
 from contml.distances import exact, nearest, nearest_vectors, ranks, squared_distances_of
 from contml.evaluation.query_gallery import QueryGallery
@@ -21,10 +20,12 @@ def test_subtracted_distances_have_the_bits_of_torch(dim, dtype):
     assert torch.equal(squared_distances_of(x.T.contiguous().T, y, rows, cols), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("levels", [2, 30, 10**6])
-@pytest.mark.parametrize(("k", "items"), [(1, 700), (9, 700), (250, 700), (1, 3000), (250, 3000)])
-def test_the_oracle_equals_sorting_all_label_distances(k, items, levels, threads, monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "levels", "threads"),
+    pairwise([(1, 700), (9, 700), (250, 700), (1, 3000), (250, 3000)], [2, 30, 10**6], [1, 3]),
+)
+def test_the_oracle_equals_sorting_all_label_distances(size, levels, threads, monkeypatch):
+    k, items = size
     random = torch.Generator().manual_seed(k + levels)
     d = torch.randint(0, levels, (40, items), generator=random).float()
     groups = torch.randint(0, 90, (items,), generator=random)

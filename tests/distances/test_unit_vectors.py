@@ -1,7 +1,5 @@
 """Rows on the unit sphere: values and gradients at every norm."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

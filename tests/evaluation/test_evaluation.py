@@ -1,7 +1,5 @@
 """Rankings against brute force, metrics against the slow loops, the random column against many random rankings."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from operator import mul
@@ -162,24 +160,6 @@ def test_parts_change_nothing(split, entries):
         assert torch.equal(ranked_in_parts.pairs, ranked.pairs)
 
 
-@pytest.mark.parametrize("leave_one_out", [False, True])
-def test_the_random_column_is_the_mean_of_many_random_rankings(leave_one_out):
-    torch.manual_seed(0)
-    labels = VectorLabels(torch.randn(14, 2))
-    rows = (None, None) if leave_one_out else (torch.arange(4), torch.arange(4, 14))
-    totals = {"label_distance": 0.0, "ndcg": 0.0}
-    rounds = 150
-    for _ in range(rounds):
-        found, _ = evaluate(torch.randn(14, 8), labels, *rows)
-        for name in totals:
-            totals[name] = totals[name] + torch.tensor(found.curves[name].model)
-    for name, total in totals.items():
-        by_chance = torch.tensor(found.curves[name].random)
-        torch.testing.assert_close(total / rounds, by_chance, rtol=0.07, atol=0)
-    # At the whole gallery every ranking holds the same items.
-    assert found.curves["label_distance"].model[-1] == pytest.approx(found.curves["label_distance"].random[-1])
-
-
 def test_embeddings_that_are_the_labels_reach_the_oracle():
     torch.manual_seed(0)
     values = torch.randn(300, 3)
@@ -194,15 +174,6 @@ def test_embeddings_that_are_the_labels_reach_the_oracle():
         assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
     backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), NumberLabels(values[:, 0]))
     assert backwards.curves["ndcg"].at(10).normalized() == pytest.approx(1)
-
-
-def test_classes_are_label_distances_0_and_1():
-    embeddings = torch.tensor([[0.0], [0.1], [5.0], [5.2], [0.3]])
-    found, ranked = evaluate(embeddings, ClassLabels(["a", "a", "b", "b", "b"]))
-    # Nearest others: 1, 0, 3, 2, 1: all but the last of the same class.
-    assert found.curves["label_distance"].model[0] == pytest.approx(1 / 5)
-    assert ranked.model[:, 0].tolist() == [1, 0, 3, 2, 1]
-    assert found.unit == "another class"
 
 
 def test_normalized_scores():
@@ -257,23 +228,6 @@ def test_spearman_of_a_constant_is_not_a_number():
     assert spearman(x, -x) == pytest.approx(-1)
 
 
-def test_embeddings_of_a_model_in_training_are_ranked_as_they_are():
-    torch.manual_seed(0)
-    embeddings, labels = torch.randn(10, 3), NumberLabels(torch.randn(10))
-    expected, _ = evaluate(embeddings, labels)
-    found, _ = evaluate(embeddings.clone().requires_grad_(), labels)
-    assert found == expected
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_lower_precision_of_embeddings(dtype):
-    torch.manual_seed(0)
-    embeddings, labels = torch.randn(30, 8).to(dtype), NumberLabels(torch.randn(30))
-    found, _ = evaluate(embeddings, labels)
-    expected, _ = evaluate(embeddings.double(), labels)
-    assert found == expected
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # ranking
 
@@ -306,13 +260,6 @@ def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data)
     assert torch.equal(rank(queries, gallery, k, self_index), brute_force(queries, gallery, k, self_index))
 
 
-@pytest.mark.parametrize("queries", [3, 300])
-@pytest.mark.parametrize("k", [1, 10, 500])
-def test_rank_of_a_gallery_that_is_one_point(queries, k):
-    gallery = torch.ones(500, 4)
-    assert torch.equal(rank(torch.zeros(queries, 4), gallery, k), torch.arange(k).expand(queries, k))
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
 @pytest.mark.parametrize("k", [1, 20, 400])
 def test_rank_with_a_large_common_offset(offset, k):
@@ -323,11 +270,6 @@ def test_rank_with_a_large_common_offset(offset, k):
     assert torch.equal(rank(single[:50], single[50:], k), brute_force(single[:50], single[50:], k))
 
 
-def test_ties_go_to_the_lower_position_whatever_the_mean_of_the_gallery_is():
-    gallery = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0])[:, None]  # the mean 0.6 is no binary fraction
-    assert rank(torch.ones(1, 1), gallery, 5).tolist() == [[3, 0, 1, 2, 4]]
-
-
 def test_rank_within_tight_clusters_far_apart():
     # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot separate them.
     generator = torch.Generator().manual_seed(0)
@@ -336,45 +278,18 @@ def test_rank_within_tight_clusters_far_apart():
     assert torch.equal(rank(x[:100], x[100:], 10), brute_force(x[:100], x[100:], 10))
 
 
-def test_rank_puts_the_nearest_first():
-    gallery = torch.tensor([[5.0], [1.0], [3.0], [1.0]])
-    assert rank(torch.zeros(1, 1), gallery, 4).tolist() == [[1, 3, 2, 0]]
-    assert rank(torch.zeros(2, 1), gallery, 2, self_index=torch.tensor([1, -1])).tolist() == [[3, 2], [1, 3]]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # bad input, and JSON
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_an_embedding_that_is_not_finite_is_named(bad):
-    embeddings = torch.randn(8, 3)
-    embeddings[5, 1] = bad
-    with refuses("query 1", got="not finite"):
-        evaluate(embeddings, NumberLabels(torch.randn(8)), torch.arange(4, 8), torch.arange(4))
-    with refuses("gallery item 3", got="not finite"):
-        evaluate(embeddings, NumberLabels(torch.randn(8)), torch.arange(2), torch.arange(2, 8))
-
-
 @pytest.mark.parametrize(
     ("queries", "gallery", "missing", "got"),
-    [
-        ([], [1, 2, 3], [], "0 queries and 3 gallery items"),
-        ([0], [1], [], "1 queries and 1 gallery items"),
-        ([0], [1, 2, 3], [0], "0 queries and 3 gallery items"),
-        ([0], [1, 2], [2], "1 queries and 1 gallery items"),
-    ],
+    [([], [1, 2, 3], [], "0 queries and 3 gallery items"), ([0], [1, 2], [2], "1 queries and 1 gallery items")],
 )
 def test_too_few_items(queries, gallery, missing, got):
     rows = [torch.tensor(rows, dtype=torch.int64) for rows in (queries, gallery, missing)]
     with refuses("evaluation", got, allowed="at least 1 query and 2 gallery items"):
         evaluate(torch.randn(4, 2), NumberLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
-
-
-@pytest.mark.parametrize("embeddings", [3, 5])
-def test_embeddings_and_labels_of_different_number(embeddings):
-    with refuses("embeddings", got=f"{embeddings} embeddings for 4 labels"):
-        evaluate(torch.randn(embeddings, 2), NumberLabels(torch.randn(4)), torch.arange(1), torch.arange(1, 3))
 
 
 def test_an_evaluation_goes_through_json():
@@ -389,7 +304,7 @@ def test_an_evaluation_goes_through_json():
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(splits(), st.integers(2, 5), st.booleans(), st.integers(0, 2**16))
 def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate, seed):
     """The same as evaluating each query alone, in a gallery without its group; with ties and copies."""
@@ -409,8 +324,6 @@ def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate,
     ]
     for name, curve in found.curves.items():
         assert len(curve.model) == min(map(len, galleries))
-        if name == "recall_area":  # its thresholds depend on all queries
-            continue
         for ranked in ("model", "oracle"):
             for k, value in enumerate(getattr(curve, ranked)):
                 expected = fmean(getattr(one.curves[name], ranked)[k] for one in alone)
@@ -437,14 +350,6 @@ def test_groups_that_do_not_fit():
         evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
     with refuses("exclude_group", got="classes", allowed="False"):
         evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
-
-
-def test_groups_of_one_change_nothing():
-    torch.manual_seed(0)
-    embeddings, labels = torch.randint(0, 3, (40, 2)).double(), NumberLabels(torch.randint(0, 9, (40,)))
-    plain, grouped = evaluate(embeddings, labels)[0], evaluate(embeddings, labels, groups=torch.arange(40))[0]
-    assert plain.random_margin == pytest.approx(grouped.random_margin, rel=1e-12)
-    assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
 
 
 def test_groups_that_a_query_searches_change_the_interval_alone():

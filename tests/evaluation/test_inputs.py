@@ -1,7 +1,5 @@
 """What the functions of an evaluation accept: tensors, arrays and lists give equal results, bad input is one error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -91,54 +89,25 @@ NAN[4, 1] = torch.nan
     ("call", "fields"),
     [
         (lambda: evaluate(NAN, AGES), ("embedding of query 4", "not finite")),
-        (lambda: evaluate(NAN.half().numpy(), AGES), ("embedding of query 4", "not finite")),
-        (lambda: recall_at_k(NAN, CLASSES), ("embedding of query 4", "not finite")),
         (lambda: cluster(NAN, 2), ("embeddings", "not finite")),
-        (lambda: cluster(X[:0], 2), ("embeddings", "none")),
         (lambda: cluster(X, 0), ("k", "0", "at least 1")),
-        (lambda: evaluate(X[:1], AGES[:1]), ("evaluation", "1 queries and 1 gallery items")),
-        (lambda: recall_at_k(X[:1], CLASSES[:1]), ("evaluation", "1 queries and 1 gallery items")),
-        (lambda: recall_at_k([], []), ("embeddings", "[0]", "[items, dimensions]")),
-        (lambda: recall_at_k(X[:0], []), ("evaluation", "0 queries")),
-        (lambda: evaluate(X, AGES, queries=[], gallery=range(12)), ("evaluation", "0 queries and 12")),
-        (lambda: evaluate(X[:, 0], AGES), ("embeddings", "[12]", "[items, dimensions]")),
         (lambda: evaluate(X.to(torch.complex64), AGES), ("embeddings", "complex64", "real")),
-        (lambda: evaluate([["a"] * 3] * 12, AGES), ("embeddings", "text (a)", "NumPy array")),
         (lambda: evaluate([[1.0, 2.0], [3.0]], AGES), ("embeddings of item 1", "a list of 1", "a list of 2")),
-        (lambda: evaluate(None, AGES), ("embeddings", "None", "NumPy array")),
         (lambda: evaluate(X, CLASSES), ("labels", "Tensor", "label space", "NumberLabels")),
         (lambda: evaluate(X, AGES, queries=[0, 12]), ("queries", "row 12", "0 to 11")),
-        (lambda: evaluate(X, AGES, gallery=[-1, 1]), ("gallery", "row -1", "0 to 11")),
         (lambda: evaluate(X, AGES, gallery=[0, 2, 0]), ("gallery", "row 0 appears twice")),
         (lambda: evaluate(X[:, :0], ClassLabels(CLASSES)), ("embeddings", "[12, 0]", "[items, dimensions]")),
-        (lambda: cluster(X[:, :0], 2), ("embeddings", "[12, 0]", "[items, dimensions]")),
         (lambda: cluster(X, 2.5), ("k", "2.5", "whole number")),
         (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[1.5]), ("recall_at", "[1.5]", "whole numbers")),
-        (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=3), ("recall_at", "3", "list of whole numbers")),
-        (lambda: evaluate(X, ClassLabels(CLASSES), recall_at=[]), ("recall_at", "[]", "list of whole numbers")),
-        (lambda: recall_at_k(X, CLASSES, k=1.5), ("k", "1.5", "list of whole numbers")),
         (lambda: recall_at_k(X, CLASSES, k=[0, 1]), ("k", "[0, 1]", "from 1 on")),
-        (lambda: ndcg_at_k(X, X.abs(), k="2"), ("k", "['2']", "list of whole numbers")),
         (lambda: ndcg_at_k(X, X.abs(), k=[4]), ("k", "[4]", "from 1 to 3")),
-        (lambda: evaluate(X, AGES, missing=[0.5]), ("missing", "float")),
         (lambda: evaluate(X, AGES, queries=torch.ones(11, dtype=torch.bool)), ("queries", "a mask", "[12]")),
         (lambda: evaluate(X, AGES, groups=["a"] * 12), ("groups", "its whole gallery")),
         (lambda: recall_at_k(X, CLASSES / 2), ("classes", "float32", "whole number")),
-        (lambda: recall_at_k(1e200 * X.double(), CLASSES), ("embedding of query 0", "e+200", "1e+150", "scale")),
-        (
-            lambda: recall_at_k(X, CLASSES, gallery=(1e200 * X.double(), CLASSES)),
-            ("embedding of gallery",),
-        ),
-        (lambda: evaluate(1e160 * X.double(), AGES), ("embedding of query 0", "e+160", "1e+150")),
         (lambda: evaluate(1e160 * X.double(), ClassLabels(CLASSES)), ("embedding of query 0", "e+160", "1e+150")),
         (lambda: recall_at_k(X, CLASSES - 1), ("classes of item 0", "-1", "at least 0")),
-        (lambda: pairwise_f1(CLASSES, CLASSES - 1), ("clusters of item 0", "-1", "at least 0")),
         (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings, 5 class ids")),
-        (lambda: recall_at_k(X, CLASSES, gallery=(X[:, :2], CLASSES)), ("gallery", "2 dimensions")),
         (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 cluster ids, 12 class ids")),
-        (lambda: normalized_mutual_information([], []), ("clusters", "0 cluster ids, 0")),
-        (lambda: ndcg_at_k([[1.0, "x"]], [[1.0, 2.0]], k=1), ("distances", "text (x)")),
-        (lambda: paired_interval([], []), ("b", "[0]")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
     ],
 )

@@ -1,7 +1,5 @@
 """Intervals of a mean: those of scipy, of definitions in matrices and loops; that they cover the truth."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Evaluation by judgments: scores and ceilings against loops over votes and orders, intervals that cover the truth."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Posteriors over training items against loops, coordinates of labels, and the choice of k and scale."""
 
-from __future__ import annotations
-
 import math
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Published metrics in a config: known names, fractions; kept with the run, without effect on the training."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import yaml
@@ -46,21 +44,9 @@ def test_a_config_holds_published_metrics(tmp_path):
     [
         ("recal@1", 0.7, {"got": "unknown", "hint": "recall@1"}),
         ("recall", 0.7, {"got": "without its K", "hint": "recall@10"}),
-        ("recall@0", 0.7, {"got": "without its K", "hint": "recall@10"}),
-        (
-            "silhouette",
-            0.7,
-            {
-                "got": "unknown",
-                "hint": "recall@K, label_distance@K, ndcg@K, recall_area@K, knn_error@K",
-            },
-        ),
-        ("map@r", 0.7, {"got": "unknown", "hint": "map_at_r"}),
         ("recall@2", 69.7, {"got": "69.7", "allowed": "0 to 1", "hint": "0.697"}),
-        ("recall@2", -0.1, {"got": "-0.1", "allowed": "0 to 1"}),
         ("spearman", -2.0, {"got": "-2", "allowed": "-1 to 1"}),
         ("label_distance@5", -2.0, {"got": "-2", "allowed": "at least 0"}),
-        ("recall@2", float("nan"), {"got": "nan", "allowed": "0 to 1"}),
     ],
 )
 def test_a_wrong_metric_is_refused(tmp_path, metric, value, fields):
@@ -82,12 +68,8 @@ def test_a_source_and_a_metric_are_needed():
     ("change", "values"),
     [
         ("published.recall@2=true", ("published.recall@2", "true", "number")),
-        ("published.recall@2=null", ("published.recall@2", "null", "number")),
         ("published.recall@2=1" + "0" * 400, ("published.recall@2", "inf", "0 to 1")),
-        ("published.recall@2=high", ("published.recall@2", "high", "number")),
-        ("published.source=' '", ("published", "source", "empty")),
         ("published={recall@1: 0.7}", ("published.source", "missing")),
-        ("published={source: me}", ("published", "metrics", "none")),
         ("published=0.7", ("published", "0.7", "mapping")),
     ],
 )

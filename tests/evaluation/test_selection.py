@@ -1,17 +1,13 @@
 """What chose the weights of an evaluation: intervals of paired differences, the words for split and weights."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
-from scipy.stats import norm, t, ttest_rel
+from scipy.stats import norm, ttest_rel
 from support.fake_runs import poses, write_run
 
 from contml.app.cli.printing import print_evaluation
@@ -20,17 +16,6 @@ from contml.evaluation import Evaluated, Selection, paired_interval
 
 TEST = Evaluated(poses(0.4), "test", "best", epoch=9, epochs=12)
 CHOSEN = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
-
-
-@given(pairs=st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=2, max_size=30))
-def test_the_paired_interval_equals_its_loop(pairs):
-    a, b = torch.tensor(pairs, dtype=torch.float64).T
-    differences = [x - y for x, y in pairs]
-    mean, half = paired_interval(a, b)
-    assert mean == pytest.approx(fmean(differences), rel=1e-9, abs=1e-9)
-    quantile = t.ppf(0.975, len(pairs) - 1)
-    assert half == pytest.approx(quantile * stdev(differences) / math.sqrt(len(pairs)), rel=1e-9, abs=1e-9)
-    assert paired_interval(b, a) == (pytest.approx(-mean, abs=1e-9), pytest.approx(half, abs=1e-9))
 
 
 @pytest.mark.parametrize("queries", [2, 3, 8, 4000])

@@ -20,14 +20,12 @@ class Kind:
         build: writes valid files to a folder.
         read: reads them; the generator chooses among the options of a reader.
         files: patterns of the files that are changed.
-        weight: how often this kind is chosen; a slow reader has a small one.
         restore: whether reading changes the folder, so that each case needs a new copy.
     """
 
     build: Callable[[Path], Any]
     read: Callable[[Path, Random], Any]
     files: tuple[str, ...]
-    weight: int = 2
     restore: bool = False
 
 
@@ -42,9 +40,7 @@ def use(task: Task) -> None:
         draw(split, 0, 16, {})
 
 
-def task_kind(
-    build: Callable[[Path], Any], make: Callable[..., Task], files: tuple[str, ...], weight=2, **options
-) -> Kind:
+def task_kind(build: Callable[[Path], Any], make: Callable[..., Task], files: tuple[str, ...], **options) -> Kind:
     """A task that reads the files of a folder."""
 
     def read_task(folder: Path, random: Random) -> None:
@@ -54,7 +50,7 @@ def task_kind(
         chosen = {k: random.choice(v) if isinstance(v, list) else v for k, v in options.items()}
         use(make(str(folder), **missing, **chosen))
 
-    return Kind(build, read_task, files, weight)
+    return Kind(build, read_task, files)
 
 
 def changed_file(folder: Path, names: tuple[str, ...]) -> str:

@@ -20,11 +20,9 @@ import numpy as np
 from PIL import Image
 
 import contml
-from contml.app.explore import explore_index, write_page
 from contml.evaluation import embed_parts
 from contml.search import Index
 from contml.search.embedding_files import embed_to_file
-from contml.search.images import FILE
 from contml.search.inputs import named_images
 
 from .base import Kind
@@ -64,24 +62,6 @@ def read_index(folder: Path, random: Random) -> None:
         index.remove(index.ids[:2])
         index.compact()
     index.search(VECTORS[:3], 5)
-
-
-# pages of an index
-
-
-def build_pages(folder: Path) -> None:
-    """An index of images with metadata."""
-    (folder / "photos").mkdir()
-    names = [f"{row}.png" for row in range(6)]
-    for row, name in enumerate(names):
-        Image.new("RGB", (9, 7), (40 * row, 99, 0)).save(folder / "photos" / name)
-    metadata = [{"row": row, "name": name, FILE: str(folder / "photos" / name)} for row, name in enumerate(names)]
-    Index.create(folder / "index", DIM).add(names, VECTORS[:6], metadata)
-
-
-def read_page(folder: Path, random: Random) -> None:
-    """Writes the page of the index, or again into the folder of an earlier one."""
-    write_page(folder / "page", explore_index(folder / "index", items=random.choice((3, 100))))
 
 
 # bundles
@@ -130,7 +110,9 @@ def embed(folder: Path, *, interrupted: bool = False) -> None:
 
 def build_parts(folder: Path) -> None:
     """Images, and the parts of an interrupted command."""
-    build_pages(folder)
+    (folder / "photos").mkdir()
+    for row in range(6):
+        Image.new("RGB", (9, 7), (40 * row, 99, 0)).save(folder / "photos" / f"{row}.png")
     (folder / "photos" / "broken.png").write_bytes(b"\x89PNG\r\n")
     embed(folder, interrupted=True)
 
@@ -144,8 +126,7 @@ def read_parts(folder: Path, random: Random) -> None:
 
 
 KINDS = {
-    "index": Kind(build_indexes, read_index, ("index/*.json", "index/*.parquet"), 8, restore=True),
-    "explore": Kind(build_pages, read_page, ("index/*.json", "index/*.parquet", "photos/*"), 3, restore=True),
-    "bundle": Kind(build_bundles, read_bundle, ("*/bundle.json", "*/model.safetensors"), 6, restore=True),
-    "parts": Kind(build_parts, read_parts, (".features.npz.parts/*/*.safetensors", "photos/*"), 2, restore=True),
+    "index": Kind(build_indexes, read_index, ("index/*.json", "index/*.parquet"), restore=True),
+    "bundle": Kind(build_bundles, read_bundle, ("*/bundle.json", "*/model.safetensors"), restore=True),
+    "parts": Kind(build_parts, read_parts, (".features.npz.parts/*/*.safetensors", "photos/*"), restore=True),
 }

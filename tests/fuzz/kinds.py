@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -58,8 +57,6 @@ def write_vectors(folder: Path) -> None:
     (folder / "packed.txt.gz").write_bytes(gzip.compress((head + "".join(lines)).encode(), mtime=0))
     binary = [word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, numbers, strict=True)]
     (folder / "vectors.bin").write_bytes(head.encode() + b"".join(binary))
-    with zipfile.ZipFile(folder / "packed.zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("vectors.txt", "".join(lines))
 
 
 def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], None]:
@@ -74,7 +71,7 @@ def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], 
 
 def read_vectors(folder: Path, random: Random) -> None:
     """Reads one of the files of word vectors."""
-    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin", "packed.zip")
+    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin")
     name = changed_file(folder, names)
     vectors = load_word_vectors(folder / name, random.choice((None, {"red", "ball", "blue", "box"})))
     contml.CaptionLabels([["a red ball"], ["a blue box"]], vectors=vectors).pairwise()
@@ -104,12 +101,7 @@ def build_configs(folder: Path) -> None:
     from contml.app.experiment.names import config_path
 
     for name in (
-        "pose/synthetic",
-        "pose/coco",
-        "captions/synthetic",
-        "classes/ice",
-        "layout/synthetic",
-        "table/default",
+        *("pose/synthetic", "pose/coco", "captions/synthetic", "classes/ice", "layout/synthetic", "table/default"),
     ):
         shutil.copy(config_path(name), folder / f"{name.replace('/', '_')}.yaml")
 
@@ -250,7 +242,7 @@ def read_images(folder: Path, random: Random) -> None:
 PARTS = {"train": (40, 8), "test": (20, 4)}
 CAPTIONS = ({"vectors": "glove.txt", "empty": "drop"}, ("Flickr8k.token.txt", "Flickr_8k.*.txt"))
 KINDS = {
-    "yaml": Kind(build_configs, read_config, ("*.yaml",), 6),
+    "yaml": Kind(build_configs, read_config, ("*.yaml",)),
     "overrides": Kind(
         lambda folder: (folder / "overrides.txt").write_text(
             "loss.margin=0.1\nloss=triplet_margin\ntask.train=40\nmodel={backbone: small_cnn, dim: 8}\n"
@@ -258,46 +250,43 @@ KINDS = {
         ),
         read_overrides,
         ("overrides.txt",),
-        6,
     ),
-    "table": Kind(build_tables, read_table, ("items.csv", "items.csv", "items.tsv", "items.parquet"), 10),
-    "captions/flickr": task_kind(with_vectors(caption_sets.write_flickr), flickr, CAPTIONS[1], 3, **CAPTIONS[0]),
+    "table": Kind(build_tables, read_table, ("items.csv", "items.csv", "items.tsv", "items.parquet")),
+    "captions/flickr": task_kind(with_vectors(caption_sets.write_flickr), flickr, CAPTIONS[1], **CAPTIONS[0]),
     "captions/coco": task_kind(
-        with_vectors(caption_sets.write_coco), coco_captions, ("annotations/*.json",), 4, queries=[0, 3], **CAPTIONS[0]
+        with_vectors(caption_sets.write_coco), coco_captions, ("annotations/*.json",), queries=[0, 3], **CAPTIONS[0]
     ),
     "captions/karpathy": task_kind(
         with_vectors(caption_sets.write_karpathy, coco=True),
         coco_captions,
         ("dataset_coco.json",),
-        4,
         karpathy="dataset_coco.json",
         queries=[0, 3],
         **CAPTIONS[0],
     ),
-    "mat/mpii": task_kind(lambda f: pose_sets.write_mpii(f, 8), mpii, ("*.mat",), 3, queries=[0, 2], min_joints=9),
-    "mat/lsp": task_kind(lambda f: pose_sets.write_lsp(f, 8, 8), lsp, ("*/joints.mat",), 3, occluded=[True, False]),
+    "mat/mpii": task_kind(lambda f: pose_sets.write_mpii(f, 8), mpii, ("*.mat",), queries=[0, 2], min_joints=9),
+    "mat/lsp": task_kind(lambda f: pose_sets.write_lsp(f, 8, 8), lsp, ("*/joints.mat",), occluded=[True, False]),
     "mat/lsun": task_kind(
-        lambda f: layouts.write_lsun(f, 5, 5), lsun, ("*.mat", "layout_seg/*.mat"), 3, maps=["auto", "points"], side=16
+        lambda f: layouts.write_lsun(f, 5, 5), lsun, ("*.mat", "layout_seg/*.mat"), maps=["auto", "points"], side=16
     ),
-    "mat/cars": task_kind(class_layouts.write_cars_old, cars, ("cars_annos.mat",), 3, crop_boxes=[True, False]),
-    "mat/devkit": task_kind(class_layouts.write_cars_new, cars, ("devkit/*.mat", "*.mat"), 2, crop_boxes=[True, False]),
-    "joints": Kind(build_joints, read_joints, ("joints.npz", "joints.json", "lists.json"), 5),
+    "mat/cars": task_kind(class_layouts.write_cars_old, cars, ("cars_annos.mat",), crop_boxes=[True, False]),
+    "mat/devkit": task_kind(class_layouts.write_cars_new, cars, ("devkit/*.mat", "*.mat"), crop_boxes=[True, False]),
+    "joints": Kind(build_joints, read_joints, ("joints.npz", "joints.json", "lists.json")),
     "keypoints": task_kind(
         lambda f: pose_sets.write_keypoints(f, 6, 5),
         keypoints,
         ("annotations/*.json",),
-        5,
         min_joints=9,
         min_size=1,
         normalize=[True, False],
     ),
-    "classes/cub": task_kind(class_layouts.write_cub, cub, ("CUB_200_2011/*.txt",), 3, crop_boxes=[True, False]),
-    "classes/sop": task_kind(class_layouts.write_sop, sop, ("*/Ebay_*.txt",), 2),
-    "classes/inshop": task_kind(class_layouts.write_inshop, inshop, ("Eval/*.txt",), 2),
-    "maps": Kind(build_maps, read_maps, ("labels/*.png", "images/000.png", "*.csv", "lists.json"), 6),
-    "images": Kind(build_images, read_images, ("*",), 6),
+    "classes/cub": task_kind(class_layouts.write_cub, cub, ("CUB_200_2011/*.txt",), crop_boxes=[True, False]),
+    "classes/sop": task_kind(class_layouts.write_sop, sop, ("*/Ebay_*.txt",)),
+    "classes/inshop": task_kind(class_layouts.write_inshop, inshop, ("Eval/*.txt",)),
+    "maps": Kind(build_maps, read_maps, ("labels/*.png", "images/000.png", "*.csv", "lists.json")),
+    "images": Kind(build_images, read_images, ("*",)),
     "vocabulary": Kind(write_vocabulary, read_vocabulary, ("words",)),
-    "vectors": Kind(write_vectors, read_vectors, ("*.txt", "*.bin", "*.gz", "*.zip"), 5),
+    "vectors": Kind(write_vectors, read_vectors, ("*.txt", "*.bin", "*.gz")),
     **own.KINDS,
     **folders.KINDS,
 }

@@ -1,60 +1,26 @@
-"""Files that contml writes itself: checkpoints, run folders, caches, the trials of a sweep, features."""
+"""Files that contml writes itself: run folders, and the trials of a sweep."""
 
 from __future__ import annotations
 
-import io
 import json
-from contextlib import redirect_stderr
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
 from support.fake_runs import poses, write_run
-from support.miniature import TINY
 
-from contml._support.tensors import save_tensors
-from contml.app.experiment import saved_run, train_and_evaluate
-from contml.app.experiment.loading import load
+from contml.app.experiment import saved_run
 from contml.app.report.plots import metrics_plot, training_plot
 from contml.app.trials.compare import compare
 from contml.app.trials.space import parse_space
-from contml.app.trials.sweep import ROUND, _SweepRecord
+from contml.app.trials.sweep import _SweepRecord
 from contml.app.trials.sweep_result import Sweep, Trial, ranked
 from contml.config import read
-from contml.data import ImageFile, Images, Split, Task
-from contml.data.features import with_features, write_features
 from contml.data.identity import DataRecord
 from contml.evaluation.evaluated import Evaluated, Selection, summary
-from contml.labels import ClassLabels
-from contml.labels.neighbours import NeighbourCache
 from contml.runs import open_run
-from contml.training.checkpoint import load_numbers, load_state, load_weights, save_state
 
-from .base import Kind, changed_file
-
-# files that contml writes
-
-
-def build_checkpoints(folder: Path) -> None:
-    """Weights and the state of a training."""
-    model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
-    save_tensors(folder / "last.safetensors", model.state_dict(), epoch=1, config={"seed": 0})
-    numbers = {"epoch": 1, "step": 0, "config": {}, "finished": False, "schedule": {}, "scaler": None}
-    save_state(folder / "state.safetensors", {"model": model.state_dict()}, optimizer.state_dict(), numbers)
-
-
-def read_checkpoints(folder: Path, random: Random) -> None:
-    """Reads all that a resumed training reads."""
-    load_weights(folder / "last.safetensors")
-    load_state(folder / "state.safetensors")
-    load_numbers(folder / "state.safetensors")
+from .base import Kind
 
 
 def build_runs(folder: Path) -> None:
@@ -100,7 +66,7 @@ def read_runs(folder: Path, random: Random) -> None:
     """Compares both runs, and reads what a report of the first reads."""
     options: Any = random.choice(({}, {"metrics": ["ndcg@10"]}))
     found = compare([folder], **options)
-    found.markdown(), json.dumps(found.as_data())
+    json.dumps(found.as_data())
 
 
 def read_report(folder: Path, random: Random) -> None:
@@ -119,87 +85,7 @@ def read_report(folder: Path, random: Random) -> None:
     run.rewind(1)
 
 
-def build_trained(folder: Path) -> None:
-    """A run folder of a training that takes a second."""
-    run = train_and_evaluate.train(
-        load("pose/synthetic", [*TINY, "sampler.batches=2", "training.epochs=1", "training.select=none"]),
-        folder / "runs",
-        folder=folder / "run",
-    )
-    assert run is not None
-
-
-def read_trained(folder: Path, random: Random) -> None:
-    """Resumes, evaluates, or reports the run: what reads the changed file."""
-    run = folder / "run"
-    names = tuple(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file())
-    name = changed_file(run, names)
-    steps = [train_and_evaluate.evaluate_run, train_and_evaluate.report_run, train_and_evaluate.resume]
-    wanted = (
-        2
-        if name.startswith("checkpoints/state")
-        else 0
-        if name.startswith("checkpoints")
-        else 1
-        if name.startswith("emb")
-        else random.randrange(3)
-    )
-    with redirect_stderr(io.StringIO()):
-        steps[wanted](run)
-
-
-# caches
-
-
-def cached_split(folder: Path) -> Split:
-    """Four images in files."""
-    return Split(
-        [ImageFile(folder / f"{row}.png") for row in range(4)],
-        [f"{row}.png" for row in range(4)],
-        ClassLabels([0, 0, 1, 1]),
-    )
-
-
-def build_image_cache(folder: Path) -> None:
-    """Four images and the cache of them."""
-    for row in range(4):
-        Image.new("RGB", (6, 5), (40 * row, 10, 10)).save(folder / f"{row}.png")
-    fill(folder)
-
-
-def fill(folder: Path) -> None:
-    """Fills the cache, and reads its images."""
-    with redirect_stderr(io.StringIO()):
-        images = Images(8, 8, cache=folder / "cache")
-        images.fill(cached_split(folder))
-        list(images.test_batches(cached_split(folder), None, 4))
-
-
-def build_neighbours(folder: Path) -> None:
-    """A cache of neighbours: the whole search, and its parts."""
-    neighbours(folder)
-
-
-def neighbours(folder: Path) -> None:
-    """Searches in a cache."""
-    rows = torch.arange(6)
-    found = NeighbourCache(folder, "labels", 2, rows, rows).get(
-        lambda rows, _: (torch.zeros(len(rows), 2), torch.zeros(len(rows), 2, dtype=torch.long)), None
-    )
-    assert found[0].shape == (6, 2)
-    assert found[1].dtype == torch.int64
-    assert int(found[1].min()) >= 0
-    assert int(found[1].max()) < 6
-
-
-SPEC = {
-    "config": {"loss": {"margin": 0.1}},
-    "space": {"loss.margin": "0.1,0.2"},
-    "sampler": "grid",
-    "seeds": 1,
-    "folds": 1,
-    ROUND: None,
-}
+SPEC = {"config": {"loss": {"margin": 0.1}}, "space": {"loss.margin": "0.1,0.2"}, "sampler": "grid", "seeds": 1}
 
 
 def build_trials(folder: Path) -> None:
@@ -214,39 +100,14 @@ def read_trials(folder: Path, random: Random) -> None:
     """Goes on with the sweep, and ranks its trials."""
     path = folder / "trials.jsonl"
     record = _SweepRecord(path, SPEC, SPEC)
-    trials = [Trial.of(n, {"loss.margin": 0.1}, {(0, None): each}, folder) for n, each in enumerate(record.values())]
+    trials = [Trial.of(n, {"loss.margin": 0.1}, {0: each}, folder) for n, each in enumerate(record.values())]
     if trials and not (found := ranked(trials))[0].error:
         sweep = Sweep(folder, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())
         sweep.table(), sweep.sentences(), json.dumps(sweep.as_data())
 
 
-def build_features(folder: Path) -> None:
-    """Features of four images, in three formats."""
-    build_image_cache(folder)
-    for suffix in ("npz", "npy", "parquet"):
-        names = [f"{row}.png" for row in range(4)]
-        write_features(folder / f"features.{suffix}", names, ["train"] * 4, np.eye(4, 3, dtype=np.float32))
-
-
-def read_features(folder: Path, random: Random) -> None:
-    """Replaces images by features."""
-    split = cached_split(folder)
-    task = Task(split, replace(split, names=["x", *split.names[1:]]) if random.random() < 0.1 else split)
-    name = changed_file(folder, ("features.npz", "features.npy", "features.parquet"))
-    with_features(Task(split.subset([0, 1, 2]), split.subset([3])) if random.random() < 0.9 else task, folder / name)
-
-
 KINDS = {
-    "checkpoint": Kind(build_checkpoints, read_checkpoints, ("*",), 5),
-    "runs": Kind(build_runs, read_runs, ("*/config.yaml", "*/metrics.jsonl", "*/evaluation*.json"), 8),
-    "report": Kind(build_runs, read_report, ("one/*",), 4, restore=True),
-    "trained": Kind(
-        build_trained, read_trained, ("run/config.yaml", "run/*.json*", "run/*/*.safetensors"), 1, restore=True
-    ),
-    "image_cache": Kind(
-        build_image_cache, lambda folder, _: fill(folder), ("cache/*.entries", "cache/*.pixels"), 4, restore=True
-    ),
-    "neighbours": Kind(build_neighbours, lambda folder, _: neighbours(folder), ("*.safetensors",), 4, restore=True),
-    "trials": Kind(build_trials, read_trials, ("trials.jsonl",), 5, restore=True),
-    "features": Kind(build_features, read_features, ("features.*",), 3),
+    "runs": Kind(build_runs, read_runs, ("*/config.yaml", "*/metrics.jsonl", "*/evaluation*.json")),
+    "report": Kind(build_runs, read_report, ("one/*",), restore=True),
+    "trials": Kind(build_trials, read_trials, ("trials.jsonl",), restore=True),
 }

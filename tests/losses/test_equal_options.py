@@ -1,7 +1,5 @@
 """The tables of docs/losses.md that compare losses with pytorch-metric-learning: each row, against the package."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The labels that a loss takes: every way to give them gives one value, that of the slow loop, or one line."""
 
-from __future__ import annotations
-
 import random
 from decimal import Decimal
 
@@ -15,21 +13,14 @@ from support.refusals import refuses
 
 from contml import InputError
 from contml.config import data_arguments
-from contml.labels import (
-    ClassLabels,
-    MatrixLabels,
-    NumberLabels,
-)
-from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
+from contml.labels import ClassLabels, MatrixLabels, NumberLabels
+from contml.losses import LOSSES, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
 from contml.losses.graded_pairs import ScaledLabelLoss
 
 #: The slow loops of the losses that take numbers, as functions of embeddings, label distances and anchors.
 LOOPS = {
     name: getattr(reference_graded, name, None) for name, loss in LOSSES.items() if loss.requires in ("any", "graded")
-} | {
-    "log_ratio": reference.log_ratio,
-    "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03),
-}
+} | {"log_ratio": reference.log_ratio, "dense_triplet": lambda e, d, a: reference.dense_triplet(e, d, a, 0.03)}
 SCALED = [name for name, loss in LOSSES.items() if issubclass(loss, ScaledLabelLoss)]
 CLASS_LOSSES = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
 
@@ -246,13 +237,6 @@ def test_a_regularizer_of_a_loss_on_classes_takes_its_integers(regularizer):
     torch.testing.assert_close(RegularizedLoss(loss, regularizer)(embeddings, ids), expected)
     with refuses("labels", got="integers [6]", hint="labels.float()"):
         RegularizedLoss(LogRatioLoss(), regularizer)(embeddings, ids)
-
-
-def test_a_memory_asks_the_same_of_integers():
-    memory = CrossBatchMemory(SoftInfoNCELoss(label_scale=1.0), 8)
-    with refuses("labels", got="integers [4]", hint="ClassLabels(labels)"):
-        memory(torch.randn(4, 3), torch.tensor([23, 41, 41, 67]))
-    assert len(memory) == 0
 
 
 @pytest.mark.parametrize("as_labels", [torch.as_tensor, np.asarray])

@@ -1,7 +1,5 @@
 """Multi-level features: the maps they are made of, heads and losses of their own, checkpoints, what does not fit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,7 +9,7 @@ from support.runs import assert_resumes, from_text
 from torch import nn
 
 from contml import InputError
-from contml.app.experiment import check, evaluate_run, load, resume, train
+from contml.app.experiment import check, evaluate_run, resume, train
 from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
@@ -22,8 +20,6 @@ ALL = ["low", "middle", "high"]
 BACKBONES = {
     "googlenet": (["inception3b", "inception4e", "inception5b"], [480, 832, 1024]),
     "resnet18": (["layer2", "layer3", "layer4"], [128, 256, 512]),
-    "resnet50": (["layer2", "layer3", "layer4"], [512, 1024, 2048]),
-    "resnext50_32x4d": (["layer2", "layer3", "layer4"], [512, 1024, 2048]),
     "mobilenet_v2": (["features.6", "features.13", "features.18"], [32, 96, 1280]),
     "small_cnn": (["layers.9", "layers.16", "layers.24"], [64, 128, 1024]),
 }
@@ -69,12 +65,6 @@ def test_each_level_has_a_head_and_a_length_of_its_own():
     assert model.head["low"].weight.std().item() == pytest.approx((2 / 5) ** 0.5, rel=0.2)
     assert {key.split(".")[0] for key in model.state_dict()} == {"backbone", "head"}
     assert len([*model.head_parameters()]) == 4
-
-
-def test_levels_without_heads():
-    model = EmbeddingModel("small_cnn", dim=None, levels=ALL).eval()
-    assert model.parts == [64, 128, 1024]
-    assert torch.equal(model(images()), model.features(images()))
 
 
 def test_training_mode_reaches_the_backbone():
@@ -173,7 +163,6 @@ def test_embeddings_of_another_length():
 
 LEVELS = "model.levels=[low, middle, high]"
 PARTS = {
-    "ice": "loss: instance_cross_entropy",
     "proxies": "loss: proxy_anchor",
     "memory and a loss that learns": "loss: {name: margin, per_class: true}\nmemory: {size: 20, start: 0}",
 }
@@ -219,7 +208,3 @@ def test_levels_that_do_not_fit(tmp_path, changes, values):
         check(from_text(tmp_path, True, "loss: raw", *changes))
     assert [value for value in values if value not in str(error.value)] == []
     assert "\n" not in str(error.value)
-
-
-def test_a_config_of_ours_takes_levels():
-    assert load("classes/synthetic", [LEVELS]).values["model"]["levels"] == ALL

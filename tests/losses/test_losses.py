@@ -1,7 +1,5 @@
 """The losses against slow loops written from the papers, whole and in blocks, in every dtype, at every edge."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np
@@ -37,7 +35,6 @@ from contml.losses import (
 from contml.mining import Hardest
 from contml.sampling import TripletSampler
 
-BLOCKS = [None, 1, 7]
 CONTINUOUS = {
     "log_ratio": (lambda: LogRatioLoss(), lambda e, d, a: reference.log_ratio(e, d, a)),
     "log_ratio strict": (lambda: LogRatioLoss(strict=True), lambda e, d, a: reference.log_ratio(e, d, a, strict=True)),
@@ -141,7 +138,7 @@ def judged_batch(share, items=9, seed=0):
     return space, batch, torch.where(batch.known(), distances, torch.nan)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.4, 1.0])
+@pytest.mark.parametrize("share", [0.1, 0.4])
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_of_judged_pairs_a_continuous_loss_is_its_loop_over_the_known_ones(name, share):
     make, loop = CONTINUOUS[name]
@@ -300,19 +297,6 @@ def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
     torch.testing.assert_close(mined(x, labels[rows]), expected.sum())
 
 
-def test_triplets_of_a_batch_from_which_broken_images_were_left_out():
-    labels = ClassLabels([i % 7 for i in range(70)])
-    rows = TripletSampler(10, labels=labels).batch(0, 0)
-    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    loss = TripletMarginLoss(9.0, triplets="batch", reduction="sum")
-    for missing in (0, 13, 29):
-        kept = [i for i in range(30) if i != missing]
-        anchors = torch.arange(10 - (missing < 10))  # as the trainer gives them
-        value = loss(x[kept], labels[rows][kept], anchors=anchors)
-        expected = triplets_of_the_batch(x[kept], labels[rows][kept].class_ids, anchors.tolist(), 9.0, "cosine", "sum")
-        torch.testing.assert_close(value, expected)
-
-
 def test_triplets_of_a_batch_take_no_memory():
     with refuses("TripletMarginLoss", got="memory"):
         CrossBatchMemory(TripletMarginLoss(triplets="batch"))
@@ -341,7 +325,7 @@ def test_proxy_anchor_equals_its_loop(case):
         assert_same(ours, expected, case.smooth)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(batch=batches(max_size=7, smooth=True))
 def test_continuous_losses_on_drawn_batches(batch):
     embeddings, distances = batch
@@ -362,104 +346,8 @@ def test_class_losses_on_drawn_batches(batch):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_anchors_are_some_rows_of_the_batch(name):
-    case = DISTANCE_CASES[0]
-    make, loop = CONTINUOUS[name]
-    anchors = torch.tensor([5, 0, 3])
-    rows = case.distances[anchors]
-    for block_rows in (None, 2):
-        loss = make()
-        loss.block_rows = block_rows
-        ours, theirs = case.leaf(), case.leaf()
-        assert_same(
-            value_and_gradient(loss(ours, rows, anchors=anchors), ours),
-            value_and_gradient(loop(theirs, rows, anchors), theirs),
-        )
-
-
-def test_a_label_space_a_matrix_and_class_ids_give_the_same():
-    torch.manual_seed(0)
-    embeddings, values = torch.randn(20, 8), torch.randn(50, 3)
-    space, rows, anchors = VectorLabels(values), torch.randperm(50)[:20], torch.tensor([7, 2])
-    loss = LogRatioLoss()
-    by_space, by_matrix = loss(embeddings, space[rows]), loss(embeddings, space.pairwise(rows, rows))
-    assert torch.equal(by_space, by_matrix)
-    some = loss(embeddings, space[rows], anchors=anchors)
-    assert torch.equal(some, loss(embeddings, space.pairwise(rows[anchors], rows), anchors=anchors))
-    classes = torch.randint(0, 4, (20,)) * 17
-    triplet = TripletMarginLoss()
-    expected = triplet(embeddings, classes)
-    assert torch.equal(triplet(embeddings, ClassLabels(classes)), expected)
-    assert torch.equal(triplet(embeddings, ClassLabels(classes).pairwise()), expected)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # numbers as labels
-
-#: Losses that take them.
-NUMBERS = {
-    "log_ratio": lambda: LogRatioLoss(),
-    "log_ratio strict": lambda: LogRatioLoss(strict=True),
-    "log_ratio plain": lambda: LogRatioLoss(squared=False),
-    "log_ratio plain, strict": lambda: LogRatioLoss(squared=False, strict=True),
-    "dense_triplet": lambda: DenseTripletLoss(),
-    "dense_triplet wide": lambda: DenseTripletLoss(1.5),
-}
-#: Two of one value, two equally far from a third, one below 0; all label distances are numbers that float32 holds.
-VALUES = [0.0, 0.5, 1.25, 3.0, -2.0, 7.0, 0.5, 1.0]
-
-
-def matrix_of(values):
-    return torch.tensor([[abs(a - b) for b in values] for a in values], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_numbers_are_the_matrix_of_their_differences(name, dtype):
-    make = NUMBERS[name]
-    embeddings = DISTANCE_CASES[0].embeddings
-    matrix, numbers = matrix_of(VALUES), torch.tensor(VALUES, dtype=dtype)
-    for ours, expected in zip(
-        in_blocks(make(), embeddings, numbers), in_blocks(make(), embeddings, matrix), strict=True
-    ):
-        assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
-        assert ours[1].any()
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_with_some_rows_as_anchors(name):
-    make = NUMBERS[name]
-    embeddings, anchors = DISTANCE_CASES[0].embeddings, torch.tensor([5, 0, 3])
-    matrix, numbers = matrix_of(VALUES), torch.tensor(VALUES)
-    for block_rows in BLOCKS:
-        loss = make()
-        loss.block_rows = block_rows
-        assert torch.equal(
-            loss(embeddings, numbers, anchors=anchors), loss(embeddings, matrix[anchors], anchors=anchors)
-        )
-
-
-@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
-def test_numbers_are_vector_labels(loss):
-    torch.manual_seed(0)
-    embeddings, numbers = torch.randn(9, 4), torch.randn(9)
-    assert torch.equal(loss(embeddings, numbers), loss(embeddings, NumberLabels(numbers)))
-
-
-#: Losses of labels that are 0 / 1 or classes.
-BINARY = [name for name, loss in LOSSES.items() if loss.requires in ("binary", "classes")]
-
-
-@pytest.mark.parametrize("name", BINARY)
-def test_numbers_are_refused_by_losses_for_0_and_1(name):
-    torch.manual_seed(0)
-    loss = make_loss(name)
-    # Floats are never classes.
-    for numbers in (torch.randn(4), torch.tensor([0.0, 1.0, 0.0, 1.0])):
-        needed = {"binary": "label distances of 0 and 1", "classes": "classes"}[loss.requires]
-        with refuses(type(loss).__name__, got="graded", allowed=needed):
-            loss(torch.randn(4, 6), numbers)
 
 
 #: Labels of four items that are 0 / 1.
@@ -493,19 +381,9 @@ def test_a_matrix_is_graded_to_log_ratio_whatever_its_numbers():
     assert_same([LogRatioLoss()(embeddings, matrix)], [reference.log_ratio(embeddings, matrix)])
 
 
-@pytest.mark.parametrize("name", ZERO_ONE)
-def test_dense_triplet_takes_labels_of_0_and_1(name):
-    torch.manual_seed(0)
-    embeddings, (labels, _) = torch.randn(4, 3, dtype=torch.float64), ZERO_ONE[name]
-    expected = reference.dense_triplet(embeddings, labels.pairwise().double(), None, 1.5)
-    assert_same([DenseTripletLoss(1.5)(embeddings, labels)], [expected])
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # all losses
 
-#: The first two items of a class in the batch are its pair.
-ORDERED = {"n_pairs", "angular"}
 #: Positives are pulled and negatives pushed whether or not there are any of the other side (n_pairs: its l2), or items
 #: at equal label distances are spread evenly.
 ONE_SIDED = {
@@ -520,8 +398,7 @@ def make_loss(name):
     return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("norm", [30.0, 1e-4])
+@pytest.mark.parametrize(("name", "norm"), spread(LOSSES, [30.0, 1e-4]))
 def test_blocks_change_nothing_in_float32(name, norm):
     torch.manual_seed(0)
     embeddings = norm * torch.nn.functional.normalize(torch.randn(150, 6))
@@ -562,16 +439,6 @@ def test_counting_triplets_equals_listing_them_in_larger_rows(name):
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=0)
 
 
-def test_sums_of_disjoint_anchors_add_up():
-    torch.manual_seed(0)
-    embeddings, labels = torch.randn(12, 6), VectorLabels(torch.randn(12, 2)).pairwise()
-    loss = LogRatioLoss()
-    values, counts = loss.sums(loss.compare(embeddings, labels))
-    parts = [loss.sums(loss.compare(embeddings, labels[part], part)) for part in torch.randperm(12).split(5)]
-    torch.testing.assert_close(sum(part[0] for part in parts), values)
-    assert torch.equal(sum(part[1] for part in parts), counts)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
 def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
@@ -586,42 +453,34 @@ def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
     assert torch.equal(embeddings.grad, torch.zeros(4, 6))
 
 
-def test_double_backward_is_refused_clearly():
-    loss = LogRatioLoss()
-    loss.block_rows = 2
-    embeddings = torch.randn(6, 3, requires_grad=True)
+@pytest.mark.parametrize(
+    ("name", "block_rows"), [("log_ratio", 2), *((n, None) for n in ("rank_n_contrast", "cosent", "raw"))]
+)
+def test_double_backward_is_refused_clearly(name, block_rows):
+    """By the sums in blocks, and by the losses with a gradient of their own."""
+    loss = LOSSES[name]()
+    loss.block_rows = block_rows
+    embeddings, classes = torch.randn(6, 3, requires_grad=True), torch.arange(6) % 2
     with pytest.raises(RuntimeError, match="no double backward"):
-        torch.autograd.grad(loss(embeddings, torch.rand(6)), embeddings, create_graph=True)
+        torch.autograd.grad(
+            loss(embeddings, classes if name == "raw" else torch.rand(6)), embeddings, create_graph=True
+        )
 
 
 @pytest.mark.parametrize(
     ("loss", "embeddings", "labels", "fields"),
     [
-        (LogRatioLoss(), torch.randn(1, 3), torch.zeros(1, 1), ("embeddings", "a batch of 1", "at least 2")),
         (LogRatioLoss(), torch.randn(4), torch.zeros(4, 4), ("embeddings", "[4]", "floats [items, dim]")),
         (LogRatioLoss(), torch.randn(4, 3), torch.zeros(3, 4), ("labels", "[3, 4]", "label distances [4, 4]")),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), torch.nan), ("label distance",)),
         (LogRatioLoss(), torch.randn(4, 3), torch.full((4, 4), -1.0), ("label distance",)),
         (LogRatioLoss(), torch.randn(4, 3), NumberLabels(torch.randn(5)), ("labels", "5 labels for 4 embeddings")),
-        (LogRatioLoss(), torch.randn(4, 3), torch.randn(5), ("labels", "5 labels for 4 embeddings")),
         (LogRatioLoss(), torch.randn(4, 3), torch.tensor([0.0, torch.nan, 1.0, 2.0]), ("item 1", "not finite")),
         (
             TripletMarginLoss(),
             torch.randn(4, 3),
             torch.full((4, 4), 0.5).fill_diagonal_(0),
             ("TripletMarginLoss", "graded", "0 and 1", "ThresholdLabels"),
-        ),
-        (
-            TripletMarginLoss(),
-            torch.randn(4, 3),
-            NumberLabels(torch.randn(4)),
-            ("TripletMarginLoss", "graded", "0 and 1", "threshold"),
-        ),
-        (
-            ProxyAnchorLoss(num_classes=2, embedding_dim=3),
-            torch.randn(4, 3),
-            torch.zeros(4, 4),
-            ("ProxyAnchorLoss", "", "classes"),
         ),
         (
             ProxyAnchorLoss(num_classes=2, embedding_dim=3),
@@ -658,16 +517,7 @@ def test_anchors_as_lists_arrays_and_masks(anchors):
 
 
 def test_bad_anchors_and_options():
-    for make in (TripletMarginLoss, MarginLoss):
-        with refuses("margin", got="-1", allowed="at least 0"):
-            make(-1)
     with refuses("anchors", got="4", allowed="0 to 3"):
         LogRatioLoss()(torch.randn(4, 3), torch.zeros(1, 4), anchors=torch.tensor([4]))
-    with refuses("margin", got="0", allowed="above 0"):
-        DenseTripletLoss(0)
-    with refuses("distance", got="manhattan", allowed="cosine, euclidean, squared_euclidean"):
-        TripletMarginLoss(distance="manhattan")
-    with refuses("triplets", got="some", allowed="all, batch"):
-        TripletMarginLoss(triplets="some")
     with refuses("num_classes", got="None", allowed="per_class=True"):
         MarginLoss(per_class=True)

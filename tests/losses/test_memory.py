@@ -1,19 +1,14 @@
 """The cross-batch memory: equal to a slow memory, anchor by anchor; a ring buffer; resumable; bad input."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
 import torch
-from support import reference
 from support.refusals import refuses
 
 from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
-from contml.losses import LOSSES, LogRatioLoss, MarginLoss, PairLoss, ProxyAnchorLoss, TripletMarginLoss
-from contml.losses.graded_pairs import ScaledLabelLoss
-from contml.losses.inputs import check_requirement
+from contml.losses import LOSSES, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.mining import MINERS, VTHM
 
@@ -104,22 +99,6 @@ def test_drawn_negatives_leave_the_anchor_itself_out():
         assert memory(embeddings, space[rows]).item() == 0
 
 
-def test_log_ratio_equals_its_loop():
-    space, remembered = NumberLabels(torch.arange(ITEMS).double() ** 1.5), []
-    memory = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
-    for embeddings, rows in batches(3):
-        values = []
-        for a in range(len(rows)):
-            others = [(x, row) for x, row in remembered if row != rows[a]]
-            at = torch.cat((rows, torch.tensor([row for _, row in others], dtype=torch.int64)))
-            x = torch.cat((embeddings, *(x[None] for x, _ in others)))
-            values.append(reference.log_ratio(x, space.pairwise(rows[[a]], at).double(), torch.tensor([a])))
-        ours = memory(embeddings, space[rows])
-        torch.testing.assert_close(ours, torch.stack(values).mean(), rtol=1e-6, atol=0)  # labels are float32
-        remembered += zip(embeddings, rows, strict=True)
-        remembered = remembered[-SIZE:]
-
-
 @pytest.mark.parametrize("uncertainty", ["topk", "kl", "kl_grouped"])
 def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
     loss = LOSSES["dro"](uncertainty=uncertainty).double()
@@ -132,13 +111,6 @@ def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
         torch.testing.assert_close(memory(embeddings, space[at]), expected, rtol=1e-10, atol=0)
 
 
-def test_losses_that_choose_what_they_compare_take_no_memory():
-    for name, loss in LOSSES.items():
-        if name != "triplet_margin":  # it chooses with an option, see test_losses.py
-            own = loss.comparison not in (PairLoss.comparison, ScaledLabelLoss.comparison, MarginLoss.comparison)
-            assert loss.takes_memory != own, loss
-
-
 @pytest.mark.parametrize("binary", ["threshold", "nearest"])
 def test_labels_that_are_other_labels_as_zero_and_one(binary):
     vectors = NumberLabels(torch.arange(ITEMS).double())
@@ -147,15 +119,6 @@ def test_labels_that_are_other_labels_as_zero_and_one(binary):
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     for embeddings, rows in batches():
         torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
-
-
-@integer_classes
-def test_integer_classes_and_row_numbers_say_the_same_where_no_item_comes_again():
-    space = ClassLabels(torch.arange(ITEMS) % 4)
-    by_rows, by_ids = (CrossBatchMemory(TripletMarginLoss(), SIZE, 0) for _ in range(2))
-    for (embeddings, _), rows in zip(batches(6), torch.arange(ITEMS).split(5), strict=True):
-        ids = (space.class_ids[rows] * 17 + 5).int()
-        assert torch.equal(by_rows(embeddings, space[rows]), by_ids(embeddings, ids))
 
 
 @integer_classes
@@ -323,16 +286,6 @@ def test_the_state_holds_all_of_it(embedding_dim):
     assert rest.state_dict().keys() == {"embeddings", "rows", "_extra_state", "loss.boundary"}
 
 
-@integer_classes
-def test_reset_forgets():
-    memory = CrossBatchMemory(TripletMarginLoss(), SIZE, 0)
-    memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
-    memory.reset()
-    embeddings, labels = torch.randn(4, 3), ClassLabels([0, 1, 0, 1])
-    assert torch.equal(memory(embeddings, labels), TripletMarginLoss()(embeddings, labels))
-    assert len(memory) == 4
-
-
 def test_precision_is_that_of_the_loss():
     space, memory = VectorLabels(torch.randn(ITEMS, 2)), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     exact = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
@@ -346,25 +299,6 @@ def test_precision_is_that_of_the_loss():
             value.detach().double(), exact(half.detach().double(), space[rows]), rtol=1e-4, atol=1e-5
         )
     assert exact.embeddings.dtype == torch.float64
-
-
-def test_it_requires_the_labels_that_the_loss_requires():
-    def check(loss, kind):
-        check_requirement("CrossBatchMemory", CrossBatchMemory(loss).requires, kind)
-
-    for loss in (LogRatioLoss(), LOSSES["dense_triplet"](), TripletMarginLoss(), make("margin", per_class=True)):
-        assert CrossBatchMemory(loss).requires == loss.requires
-    check(LogRatioLoss(), "graded")
-    with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
-        check(TripletMarginLoss(), "graded")
-    with refuses("CrossBatchMemory", got="0 and 1 without class ids", allowed="classes"):
-        check(MarginLoss(per_class=True, num_classes=3), "binary")
-    with refuses("CrossBatchMemory", got="classes", allowed="graded"):
-        check(LogRatioLoss(), "classes")
-    with refuses("CrossBatchMemory", got="graded", allowed="0 and 1"):
-        CrossBatchMemory(TripletMarginLoss())(torch.randn(4, 3), NumberLabels(torch.randn(4)))
-    with refuses("CrossBatchMemory", got="classes", allowed="graded"):
-        CrossBatchMemory(LogRatioLoss())(torch.randn(4, 3), ClassLabels([0, 0, 1, 1]))
 
 
 @integer_classes
@@ -385,8 +319,6 @@ def test_losses_that_cannot_use_a_memory(name):
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({"size": 0}, ("size", "0", "at least 1")),
-        ({"start": -1}, ("start", "-1", "at least 0")),
         ({"loss": CrossBatchMemory(LogRatioLoss())}, ("CrossBatchMemory", "not a pair loss")),
         ({"loss": torch.nn.MSELoss()}, ("MSELoss", "not a pair loss")),
         ({"loss": ProxyAnchorLoss(num_classes=2, embedding_dim=3)}, ("ProxyAnchorLoss", "proxies")),
@@ -421,8 +353,6 @@ def test_labels_of_another_root_are_refused():
         (torch.randn(4, 3), list("abca"), ("labels", "text (a)", "labels[rows] of a label space")),
         (torch.randn(4, 3), torch.randn(4), ("CrossBatchMemory", "graded", "0 and 1", "threshold")),
         (torch.randn(4, 3), torch.tensor([0, 1, 2]), ("labels", "3 labels for 4 embeddings")),
-        (torch.randn(4), torch.tensor([0, 1, 2, 3]), ("embeddings", "torch.float32 [4]", "floats [items, dim]")),
-        (torch.ones(4, 3).int(), torch.tensor([0, 1, 2, 3]), ("embeddings", "torch.int32 [4, 3]", "floats")),
         (
             torch.randn(4, 3),
             ClassLabels(range(5))[[0, 1, 2, 3]],

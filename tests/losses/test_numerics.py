@@ -1,7 +1,5 @@
 """The losses at the extremes: NaN and Inf, norms from 1e-30 to 1e30, copies, and options that are not finite."""
 
-from __future__ import annotations
-
 import inspect
 import math
 
@@ -160,7 +158,7 @@ def extreme_batches(draw):
 
 
 @each_loss
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(batch=extreme_batches(), block_rows=st.sampled_from([None, 3]), scale=st.sampled_from([1e-30, 1e-5, 1.0, 1e5]))
 def test_a_finite_loss_has_a_finite_gradient(name, options, batch, block_rows, scale):
     loss = make(name, **options)
@@ -210,11 +208,6 @@ def slow(row, weights, add_one):
     total = sum(w * math.exp(x - top) for x, w in present)
     gradient = [w * math.exp(x - top) / total if w else 0.0 for x, w in zip(row, weights, strict=True)]
     return top + math.log(total), gradient
-
-
-def test_absent_entries_may_be_of_any_size():
-    x, weights = torch.tensor([[300.0, -1e10, 2.0]]), torch.tensor([[1, 0, 1]])
-    assert log_one_plus_sum_exp(x, weights).item() == 300
 
 
 @settings(max_examples=300, deadline=None)
@@ -267,13 +260,6 @@ def test_anchors_and_classes_of_any_integer_type(name, dtype):
     assert torch.equal(pair_weights(loss, embeddings, found, anchors=anchors.to(dtype)), weights)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
-def test_class_ids_of_a_proxy_loss_in_any_integer_type(dtype):
-    ids = torch.tensor([3, 2, 1, 0])
-    values = [make("proxy_nca", class_ids=x)(embeddings_of(), CLASSES) for x in (ids, ids.to(dtype))]
-    assert torch.equal(*values)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_embeddings_in_another_form(name):
     loss, x = make(name), embeddings_of()
@@ -311,6 +297,18 @@ def test_an_option_that_is_not_finite_is_refused(part, option):
     for bad in BAD:
         with refuses(option, got=str(bad), allowed="must be"):
             part(**data, **{option: bad})
+
+
+@pytest.mark.parametrize("scale", [64.0, 1e4])
+def test_instance_cross_entropy_neither_underflows_nor_overflows(scale):
+    """In float32 e^64 squared is infinite, and 1 - p is 0."""
+    x = torch.tensor([[1.0, 0.0], [1.0, 1e-4], [-1.0, 0.0], [-1.0, 1e-3]]).requires_grad_()
+    for classes in ([0, 0, 1, 1], [0, 1, 0, 1]):
+        value = LOSSES["instance_cross_entropy"](scale)(x, torch.tensor(classes))
+        (gradient,) = torch.autograd.grad(value, x)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+        assert 0 <= value.item() < 1e-30 or classes == [0, 1, 0, 1]
 
 
 def test_large_half_precision_is_finite():

@@ -1,8 +1,5 @@
 """Losses against proxies: options, edges and state. Their loops: test_family.py."""
 
-from __future__ import annotations
-
-import inspect
 from functools import partial
 
 import pytest
@@ -11,14 +8,7 @@ from support.reference import proxy_anchor
 from support.refusals import refuses
 
 from contml.labels import ClassLabels, NumberLabels
-from contml.losses import (
-    CrossEntropyLoss,
-    MarginLoss,
-    NormalizedSoftmaxLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    SoftTripleLoss,
-)
+from contml.losses import MarginLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 
 SIMPLE = {
     "proxy_nca": ProxyNCALoss,
@@ -30,14 +20,6 @@ SIMPLE = {
 def make(name, classes, dim=6, **options):
     torch.manual_seed(0)
     return SIMPLE[name](num_classes=classes, embedding_dim=dim, **options)
-
-
-def test_cross_entropy_is_torchs_of_a_linear_layer():
-    torch.manual_seed(1)
-    loss, x, classes = CrossEntropyLoss(num_classes=4, embedding_dim=6), torch.randn(9, 6), torch.randint(0, 4, (9,))
-    expected = torch.nn.functional.cross_entropy(x @ loss.proxies.T + loss.bias, classes)
-    torch.testing.assert_close(loss(x, classes), expected)
-    assert {name: tuple(p.shape) for name, p in loss.named_parameters()} == {"proxies": (4, 6), "bias": (4,)}
 
 
 def test_proxy_anchor_keeps_its_proxies_for_any_ids():
@@ -93,23 +75,6 @@ def test_proxies_learn_and_are_in_the_state(name):
     assert next(loss.parameters()).shape == ((4, 3, 6) if word == "centers" else (4, 6))
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "fields"),
-    [
-        (ProxyNCALoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),
-        (ProxyNCALoss, {"temperature": -1.0}, ("temperature", "-1.0", "above 0")),
-        (ProxyNCALoss, {"label_smoothing": 1.0}, ("label_smoothing", "1.0", "at least 0 and below 1")),
-        (NormalizedSoftmaxLoss, {"temperature": 0.0}, ("temperature", "0.0", "above 0")),
-        (SoftTripleLoss, {"centers": 0}, ("centers", "0", "at least 1")),
-        (SoftTripleLoss, {"gamma": float("nan")}, ("gamma", "nan", "above 0")),
-        (SoftTripleLoss, {"tau": -1.0}, ("tau", "-1.0", "at least 0")),
-    ],
-)
-def test_bad_options(make, options, fields):
-    with refuses(*fields):
-        make(**options, num_classes=3, embedding_dim=4)
-
-
 @pytest.mark.parametrize("name", SIMPLE)
 def test_bad_labels(name):
     loss = make(name, 3)
@@ -117,13 +82,6 @@ def test_bad_labels(name):
         loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))
     with refuses(type(loss).__name__, got="graded", allowed="classes"):
         loss(torch.randn(4, 6), NumberLabels(torch.randn(4)))
-
-
-@pytest.mark.parametrize("loss", [ProxyNCALoss, NormalizedSoftmaxLoss, SoftTripleLoss])
-def test_what_the_data_tell_is_keyword_only(loss):
-    parameters = inspect.signature(loss).parameters.values()
-    data = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    assert data == ["num_classes", "embedding_dim", "class_ids"]
 
 
 @pytest.mark.parametrize("loss", [ProxyAnchorLoss, partial(MarginLoss, per_class=True), ProxyNCALoss])
@@ -138,10 +96,3 @@ def test_names_of_other_classes_are_refused(loss):
         each(x, train.class_ids)  # integers are the same classes everywhere
         with refuses("labels", "rows of ClassLabels(4 items", "earlier batches", "labels[rows] of one ClassLabels"):
             each(x, test)
-
-
-def test_classes_of_a_batch_are_those_of_the_data_set():
-    classes = torch.tensor([7, 3, 3, 9, 7, 9])
-    loss = ProxyAnchorLoss(num_classes=3, embedding_dim=2, class_ids=[3, 7, 9])
-    x, rows = torch.randn(4, 2), [1, 2, 3, 5]
-    assert loss(x, ClassLabels(classes[rows])) == loss(x, ClassLabels(classes)[rows]) == loss(x, classes[rows])

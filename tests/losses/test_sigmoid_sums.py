@@ -1,10 +1,9 @@
 """Sums of sigmoids against their loops: ties, both ends of the cosines, wide and narrow sigmoids, gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support.choices import pairwise
 
 from contml.config import data_arguments
 from contml.labels import NumberLabels, VectorLabels
@@ -125,9 +124,9 @@ def test_a_second_derivative_is_refused():
         torch.autograd.grad(sigmoid_sums(s, s, values, 0.1).sum(), s, create_graph=True)
 
 
-@pytest.mark.parametrize("metric", ["ap", "recall", "ndcg"])
-@pytest.mark.parametrize("temperature", [0.1, 0.01])
-@pytest.mark.parametrize("block_rows", [None, 7])
+@pytest.mark.parametrize(
+    ("metric", "temperature", "block_rows"), pairwise(["ap", "recall", "ndcg"], [0.1, 0.01], [None, 7])
+)
 def test_a_large_batch_has_the_loss_of_all_sigmoids(metric, temperature, block_rows):
     torch.manual_seed(0)
     embeddings = torch.randn(230, 6, dtype=torch.float64)

@@ -65,24 +65,6 @@ def test_the_published_file_loads(tmp_path, file, leading):
         assert same(model.backbone, EmbeddingModel("bn_inception", weights=file).backbone)
 
 
-@pytest.mark.slow
-def test_files_of_other_networks_are_refused(tmp_path):
-    state = published()
-    del state["inception_4e_3x3_bn.running_var"]
-    state["inception_3c_1x1.weight"] = torch.zeros(64, 320, 1, 1)
-    state["inception_4c_1x1.bias"] = torch.zeros(161)
-    torch.save(state, tmp_path / "damaged.pth")
-    for got in (
-        "1 missing (inception_4e_3x3_bn.running_var)",
-        "1 unexpected (inception_3c_1x1.weight)",
-        "1 of another shape (inception_4c_1x1.bias [161] for [160])",
-    ):
-        with refuses(f"weights {tmp_path / 'damaged.pth'}", got, "bn_inception"):
-            EmbeddingModel("bn_inception", weights=str(tmp_path / "damaged.pth"))
-    with refuses("weights", "DEFAULT", "none or a local file"):
-        EmbeddingModel("bn_inception", weights="DEFAULT")
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 def test_features_and_levels_are_those_of_pretrainedmodels(file, dtype, tolerance):
     reason = "pip install pretrainedmodels==0.7.4"
@@ -145,13 +127,6 @@ def test_widths_and_sizes():
     assert model(images()).shape == (2, 12)
     with refuses("backbone", "48 x 48 pixels"):
         model.check_size(48)  # 3 x 3 before the block 4e, and halves of odd sizes differ
-
-
-def test_levels_below_need_no_layers_above():
-    model = EmbeddingModel("bn_inception", dim=4, levels=["low"])
-    model(images()).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-    assert not any(key.startswith("inception_4") for key in model.backbone.state_dict())
 
 
 def test_the_error_of_an_absent_file_says_where_to_get_it(tmp_path):

@@ -1,14 +1,12 @@
-"""Heads that start where the features are: projections, principal components, whitening, an MLP."""
+"""Heads that start where the features are: from principal components."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from support.refusals import refuses
 
 from contml.models import EmbeddingModel
-from contml.models.heads import MLP
 from contml.training.setup import sample_rows
 
 
@@ -22,7 +20,7 @@ def features(items: int = 50, width: int = 1024, rank: int = 6) -> torch.Tensor:
 def head(start: str, dim: int = 8, **options):
     torch.manual_seed(0)
     model = EmbeddingModel("small_cnn", dim=dim, head_start=start, **options)
-    if start in ("pca", "whitening"):
+    if start == "pca":
         model.start_head(features())
     return model
 
@@ -43,28 +41,6 @@ def test_principal_components_keep_distances():
 def test_components_beyond_the_rank_are_orthonormal():
     weight = head("pca", 60).head.weight
     torch.testing.assert_close(weight @ weight.T, torch.eye(60), rtol=0, atol=1e-4)
-
-
-def test_whitening_gives_components_of_one_variance():
-    embeddings = head("whitening", 6).embed(features()).detach()
-    torch.testing.assert_close(embeddings.T @ embeddings / len(embeddings), torch.eye(6), rtol=0, atol=1e-3)
-    noisy = head("whitening", 8).embed(features()).detach()
-    assert noisy[:, 6:].abs().max() < 0.1  # directions without variance are not blown up
-
-
-def test_an_orthogonal_projection_needs_no_features():
-    weight = head("orthogonal").head.weight
-    torch.testing.assert_close(weight @ weight.T, torch.eye(8), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("start", ["random", "orthogonal", "pca", "whitening"])
-def test_an_mlp_starts_as_its_linear_layer(start):
-    model = head(start, head="mlp")
-    assert isinstance(model.head, MLP)
-    x = features()
-    torch.testing.assert_close(model.embed(x), model.head.linear(x))
-    model.embed(x).square().sum().backward()
-    assert model.head.output.weight.grad.abs().max() > 0  # and learns
 
 
 def test_each_level_starts_from_its_own_features():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 from pathlib import Path
 from urllib.error import URLError
@@ -48,23 +47,15 @@ class Map(nn.Module):
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_torchvision_models_give_features(torchvision_models, every):
-    """One model of each family, or every model."""
-    names = torchvision_models.list_models(module=torchvision_models)
-    families = {re.match("[a-z]+", name)[0]: name for name in reversed(names)}
-    for name in names if every else families.values():
+    """Two models with auxiliary outputs and two without a pool at their end, or every model."""
+    few = ["googlenet", "inception_v3", "mobilenet_v3_small", "vit_b_32"]
+    for name in torchvision_models.list_models(module=torchvision_models) if every else few:
         with init_empty_weights():
             built = build(name, "none")
         for training in (True, False):  # auxiliary outputs appear in training only
             backbone = built.backbone.to("meta").train(training)
             size = 299 if name == "inception_v3" else 224
             assert backbone(torch.empty(2, 3, size, size, device="meta")).shape == (2, built.width), name
-
-
-@pytest.mark.parametrize("size", [48, 64, 100])
-def test_small_cnn_embeds_any_size(size):
-    model = EmbeddingModel("small_cnn", dim=16)
-    assert model(images(3, size)).shape == (3, 16)
-    assert model.features(images(3, size)).shape == (3, model.head.in_features)
 
 
 def test_default_options():
@@ -98,23 +89,6 @@ def test_a_checkpoint_with_a_head_loads_without_one(tmp_path):
     back = tmp_path / "bare.safetensors"
     save_file(model.state_dict(), back)
     assert same(EmbeddingModel("small_cnn", dim=8, weights=str(back)).backbone, source.backbone)
-
-
-def test_small_cnn_keeps_position():
-    model = EmbeddingModel("small_cnn").eval()
-    picture = torch.zeros(2, 3, 64, 64)
-    picture[0, :, 4:20, 4:20] = 1
-    picture[1, :, 36:52, 36:52] = 1  # the same square, moved by a whole number of strides
-    a, b = model.features(picture)
-    assert torch.dist(a, b) > 0.3 * a.norm()
-
-
-def test_a_pytorch_module_as_backbone():
-    model = EmbeddingModel(Tiny(), dim=4)
-    assert model.head.in_features == 6
-    assert model(images()).shape == (2, 4)
-    assert model.training
-    assert model.backbone.training
 
 
 def test_a_module_that_reads_one_size_only():
@@ -183,8 +157,6 @@ def test_names_of_backbones():
 
 
 def test_bad_options():
-    with refuses("dim", "0", "at least 1"):
-        EmbeddingModel(dim=0)
     with refuses("backbone", "[1, 3, 224, 224]", "[B, width]"):
         EmbeddingModel(Map())
     with refuses("weights", "DEFAULT", "small_cnn"):
@@ -209,12 +181,6 @@ def test_backbones_of_features_and_of_images():
 # -- forward -----------------------------------------------------------------------------------------------------------
 
 
-def test_bytes_and_floats_are_the_same_images():
-    model = EmbeddingModel("small_cnn", dim=8).eval()
-    x = images()
-    torch.testing.assert_close(model(x), model(x.float() / 255))
-
-
 def test_imagenet_normalisation():
     model = EmbeddingModel(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), dim=1)
     grey = torch.full((1, 3, 8, 8), 128, dtype=torch.uint8)
@@ -236,16 +202,6 @@ def test_normalized_embeddings_have_length_1_at_every_norm(norm):
     torch.testing.assert_close(embeddings, torch.tensor([[0.6, 0.0, 0.8, 0.0]]))
 
 
-def test_normalize():
-    embeddings = EmbeddingModel("small_cnn", dim=8, normalize=True)(images())
-    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(2))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_dtypes(dtype):
-    assert EmbeddingModel("small_cnn", dim=8).to(dtype)(images()).dtype == dtype
-
-
 def test_frozen_batch_norm():
     model = EmbeddingModel(Tiny(), dim=4, freeze_batch_norm=True)
     assert model.training
@@ -255,19 +211,18 @@ def test_frozen_batch_norm():
     torch.testing.assert_close(model.backbone.norm.running_mean, before, rtol=0, atol=0)
     assert model.backbone.norm.weight.grad is not None
     free = EmbeddingModel(Tiny(), dim=4)
+    assert not free.backbone.norm.running_mean.any()  # the model was built with images of its own
     free(images())
     assert free.backbone.norm.running_mean.any()
-
-
-def test_building_does_not_change_running_statistics():
-    assert not EmbeddingModel(Tiny()).backbone.norm.running_mean.any()
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".pt"])
-@pytest.mark.parametrize("prefix", ["", "module.", "backbone.", "module.encoder."])
+@pytest.mark.parametrize(
+    ("suffix", "prefix"),
+    [(".safetensors", ""), (".pth", "module."), (".pt", "backbone."), (".safetensors", "module.encoder.")],
+)
 def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
     source = Tiny()
     nn.init.normal_(source.norm.running_mean)
@@ -278,7 +233,7 @@ def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
     assert same(EmbeddingModel(Tiny(), weights=str(file)).backbone, source)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "mnasnet0_5", "googlenet", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet"])
 def test_files_of_torchvision(tmp_path, torchvision_models, name):
     extra = {"init_weights": False} if name == "googlenet" else {}  # with its auxiliary classifiers
     whole = torchvision_models.get_model(name, **extra)
@@ -300,12 +255,6 @@ def test_the_old_names_of_densenet(tmp_path, torchvision_models):
     assert all(torch.equal(value, whole[key]) for key, value in model.backbone.state_dict().items())
 
 
-def test_a_checkpoint_of_the_same_model(tmp_path):
-    source = EmbeddingModel("small_cnn", dim=8)
-    save_file(source.state_dict(), tmp_path / "model.safetensors")
-    assert same(EmbeddingModel("small_cnn", dim=8, weights=str(tmp_path / "model.safetensors")), source)
-
-
 def trained(path, model, **options):
     """Weights as a run saves them; `options` of the section `model` of its config."""
     save_tensors(path, model.state_dict(), config={"model": {"backbone": "small_cnn", **options}}, epoch=1)
@@ -315,14 +264,10 @@ def trained(path, model, **options):
 @pytest.mark.parametrize(
     ("before", "now", "name"),
     [
-        ({"dim": 8}, {"dim": 9}, "dim"),
         ({"dim": None}, {"dim": 8}, "dim"),
-        ({"dim": 8}, {"dim": None}, "dim"),
         ({"dim": 8, "levels": None}, {"dim": 8, "levels": ["low", "high"]}, "levels"),
         ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8, "levels": ["high", "low"]}, "levels"),
-        ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8}, "levels"),
         ({"dim": 8, "normalize": False}, {"dim": 8, "normalize": True}, "normalize"),
-        ({"dim": 8, "normalize": True}, {"dim": 8}, "normalize"),
     ],
 )
 def test_weights_of_a_run_know_the_options_of_their_model(tmp_path, before, now, name):
@@ -365,10 +310,6 @@ def test_weights_of_others_get_a_new_head(tmp_path):
 
 def test_a_file_that_does_not_fit(tmp_path):
     file = tmp_path / "net.safetensors"
-    save_file(EmbeddingModel("small_cnn", dim=None).state_dict(), file)
-    for got in ("missing (conv1.weight, bn1.weight, bn1.bias, ...)", "unexpected ("):
-        with refuses(str(file), got, "resnet18"):
-            EmbeddingModel("resnet18", weights=str(file))
     save_file(Tiny(7).state_dict(), file)
     with refuses(str(file), "of another shape (conv.weight [7, 3, 3, 3] for [6, 3, 3, 3], ", "Tiny"):
         EmbeddingModel(Tiny(), weights=str(file))
@@ -418,17 +359,17 @@ def test_pixels_are_those_of_the_published_weights_even_if_others_are_loaded(mon
     assert EmbeddingModel("small_cnn", weights="nowhere.pt", pretrained=False).pixel_format == PixelFormat()
 
 
-@pytest.mark.parametrize("error", [URLError("no route to host"), OSError("disk full"), RuntimeError("invalid hash")])
+@pytest.mark.parametrize("error", [URLError("no route to host"), RuntimeError("invalid hash")])
 def test_no_network(monkeypatch, error):
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", fail)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fail)
-    for got in ("DEFAULT of resnet18 from https://download.pytorch.org/models/resnet", str(error)):
-        for hint in (str(torch.hub.get_dir()), "local file"):
-            with refuses("weights", got, hint=hint):
-                EmbeddingModel("resnet18", weights="DEFAULT")
+    address = "DEFAULT of resnet18 from https://download.pytorch.org/models/resnet"
+    for got, hint in ((address, str(torch.hub.get_dir())), (str(error), "local file")):
+        with refuses("weights", got, hint=hint):
+            EmbeddingModel("resnet18", weights="DEFAULT")
 
 
 def test_no_network_for_timm(monkeypatch):

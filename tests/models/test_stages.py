@@ -1,6 +1,4 @@
-"""Stages of backbones: what `model.frozen` and `optimizer.layer_decay` count."""
-
-from __future__ import annotations
+"""Stages of backbones: what `model.frozen` counts."""
 
 import re
 from collections import Counter

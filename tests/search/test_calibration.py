@@ -1,7 +1,5 @@
 """Calibration: the formulas as slow loops, coverage of drawn data by query, and the file."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -105,33 +103,6 @@ def test_the_interval_holds_for_the_promised_share_of_the_pairs_of_new_queries()
         found = calibrate(draw(80, seed=seed), "graded")
         shares.append(found.checked(draw(300, seed=1000 + seed)).check.observed)
     assert np.mean(shares) == pytest.approx(0.9, abs=0.02)
-
-
-def test_pairs_as_units_would_promise_too_much():
-    """Few queries with many pairs: a quantile over pairs ignores that these depend on each other."""
-    by_query, by_pair = [], []
-    for seed in range(100):
-        pairs, new = draw(12, k=20, seed=seed), draw(100, k=20, seed=1000 + seed)
-        by_query.append(calibrate(pairs, "graded").checked(new).check.observed)
-        e, y = (values.reshape(-1, 1) for values in pairs[:2])
-        by_pair.append(calibrate(Pairs(e, y, np.arange(len(e))), "graded").checked(new).check.observed)
-    assert np.mean(by_query) > 0.9 - 0.01
-    assert np.mean(by_pair) < np.mean(by_query) - 0.03
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_another_unit_of_labels_or_embeddings_changes_nothing_else(scale):
-    pairs, new = draw(40, seed=2), draw(30, seed=3)
-    plain, scaled = (
-        calibrate(Pairs(p.embedding_distances * a, p.label_distances * b, p.units), "graded")
-        for p, a, b in ((pairs, 1, 1), (pairs, scale, 1 / scale))
-    )
-    for a, b in zip(
-        plain.label_distance(new.embedding_distances),
-        scaled.label_distance(new.embedding_distances * scale),
-        strict=True,
-    ):
-        assert np.allclose(a, b * scale, rtol=1e-6, atol=0, equal_nan=True)
 
 
 @settings(max_examples=60)

@@ -1,4 +1,4 @@
-"""A model as ONNX or torch.export: contml's embeddings of real images, from Pillow's pixels alone; and refusals."""
+"""A model as ONNX: contml's embeddings of real images, from Pillow's pixels alone; and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from contml.search.graph import KEY, write_graph
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"needs {package}: pip install 'contml[onnx]'")
 
-FORMATS = [".onnx", ".pt2"]
 OLD = Path(__file__).parent / "format_1"
 PACK = DATA_ROOT / "flickr8k_1500" / "images_true_aspect"  # JPEGs of many sizes, of which some are decoded at half size
 
@@ -44,15 +43,12 @@ def embedder(backbone, resize=72, crop=64, feature_dim=None, **options):
     transform = Transform(resize=resize, crop=crop)
     facts = {"name": "random", "checkpoint": "last", "epoch": 0, "sha256": "", "feature_dim": feature_dim}
     bundle = Bundle(**facts, transform=transform, unit="years", calibration=None, versions={})
-    return Embedder(model, bundle, {"model": {"backbone": backbone, **options}}, "")
+    return Embedder(model, bundle, {"model": {"backbone": backbone, **options}})
 
 
 @cache
 def runner(file):
     """What a user without contml runs."""
-    if file.suffix == ".pt2":
-        program = torch.export.load(file).module()
-        return lambda items: program(torch.from_numpy(items)).detach().numpy()
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -60,10 +56,6 @@ def runner(file):
 
 
 def description(file):
-    if file.suffix == ".pt2":
-        files = {f"{KEY}.json": ""}
-        torch.export.load(file, extra_files=files)
-        return json.loads(files[f"{KEY}.json"])
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -95,23 +87,15 @@ MODELS = {
     "mobilenet_v2": {"backbone": "mobilenet_v2", "levels": ["high"], "pooling": "average_max", "normalize": True},
     "bn_inception": {"backbone": "bn_inception", "resize": 101, "crop": 96, "normalize": True},
 }
-SLOW = {"resnet18", "mobilenet_v2", "bn_inception"}
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param((name, form), id=f"{name}{form}", marks=[pytest.mark.slow] if name in SLOW else [])
-        for name in MODELS
-        for form in FORMATS
-    ],
-)
+@pytest.fixture(scope="module", params=MODELS)
 def graph(request, tmp_path_factory):
-    name, form = request.param
-    model, file = embedder(**MODELS[name]), tmp_path_factory.mktemp("graph") / f"model{form}"
+    model, file = embedder(**MODELS[request.param]), tmp_path_factory.mktemp("graph") / "model.onnx"
     return Exported(model, file, write_graph(model, file).difference)
 
 
+@pytest.mark.slow
 def test_embeddings_of_real_images(graph):
     """A batch of all, sevens and a rest, and single images."""
     if not PACK.is_dir():
@@ -127,6 +111,7 @@ def test_embeddings_of_real_images(graph):
         assert np.abs(found - expected[:count]).max() <= 1e-4
 
 
+@pytest.mark.slow
 def test_the_file_says_what_it_takes_and_has_no_path_of_this_machine(graph):
     about, crop = description(graph.file), graph.model.bundle.transform.crop
     assert about["input"] == {"name": "images", "dtype": "uint8", "shape": ["N", crop, crop, 3]}
@@ -146,20 +131,20 @@ def test_a_model_of_features(tmp_path):
     model = embedder("features", feature_dim=10, normalize=True)
     items = np.random.default_rng(0).normal(size=(7, 10)).astype(np.float32)
     items[3] = 0
-    for form in FORMATS:
-        file = tmp_path / f"f{form}"
-        assert write_graph(model, file).input == "features float32 [N, 10]"
-        assert np.abs(runner(file)(items) - model.embed(items)).max() <= 1e-6
-        assert description(file)["preprocessing"] == []
+    file = tmp_path / "f.onnx"
+    assert write_graph(model, file).input == "features float32 [N, 10]"
+    assert np.abs(runner(file)(items) - model.embed(items)).max() <= 1e-6
+    assert description(file)["preprocessing"] == []
     assert np.isfinite(model.embed(items)).all()
 
 
+@pytest.mark.slow
 def test_the_model_stays_as_it_is(tmp_path):
     model, item = embedder("small_cnn"), np.zeros((64, 64, 3), np.uint8)
     model.model.half().float()
     before, expected = {k: v.clone() for k, v in model.model.state_dict().items()}, model.embed(item)
     generator = torch.get_rng_state()
-    model.export(tmp_path / "a.pt2")
+    model.export(tmp_path / "a.onnx")
     assert torch.equal(torch.get_rng_state(), generator)
     assert all(torch.equal(before[name], value) for name, value in model.model.state_dict().items())
     assert np.array_equal(model.embed(item), expected)
@@ -169,21 +154,16 @@ PLAIN = """
 import sys
 import numpy as np
 pixels = np.load("pixels.npy")
-if sys.argv[1] == "graphs/model.onnx":
-    import onnxruntime
-    found = onnxruntime.InferenceSession(sys.argv[1]).run(None, {"images": pixels})[0]
-else:
-    import torch
-    found = torch.export.load(sys.argv[1]).module()(torch.from_numpy(pixels)).numpy()
+import onnxruntime
+found = onnxruntime.InferenceSession(sys.argv[1]).run(None, {"images": pixels})[0]
 np.save("found.npy", found)
 assert "contml" not in sys.modules
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["onnx", "torch"])
-def test_the_command_and_a_process_without_contml(contml, refused, trained, bundle, pictures, tmp_path, form):
-    name = {"onnx": "model.onnx", "torch": "model.pt2"}[form]
+def test_the_command_and_a_process_without_contml(contml, accepted, refused, trained, bundle, pictures, tmp_path):
+    name, form = "model.onnx", "onnx"
     status, out, err = contml("export", trained.run, "graphs", "--format", form)
     assert (status, err) == (0, "")
     assert out.startswith(f"graphs/{name}: images uint8 [N, 32, 32, 3] to embeddings float32 [N, 8]; at most ")
@@ -197,8 +177,7 @@ def test_the_command_and_a_process_without_contml(contml, refused, trained, bund
     shutil.copytree("graphs", "changed")
     Path("changed", name).write_bytes(Path("graphs", name).read_bytes() + b"1")
     assert f"changed/{name}: exists already" in refused("export", trained.run, "changed", "--format", form)
-    status, _, err = contml("export", bundle, bundle, "--format", form)  # beside the bundle
-    assert (status, err) == (0, "")
+    assert accepted("export", bundle, bundle, "--format", form)[1] == ""
     ours, copied = description(Path("graphs", name))["bundle"], description(bundle / name)["bundle"]
     assert {**ours, "sha256": ""} == {**copied, "sha256": ""}  # of another file, of the same weights
     assert ours["calibration"]["queries"] == 16
@@ -207,18 +186,10 @@ def test_the_command_and_a_process_without_contml(contml, refused, trained, bund
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_format(refused, trained):
-    assert "'onxn' is not one of 'bundle', 'onnx', 'torch'" in refused(
-        "export", trained.run, "model", "--format", "onxn"
-    )
-    assert not Path("model").exists()
-
-
-@pytest.mark.parametrize("name", ["model", "model.pt", "model.torchscript"])
-def test_a_wrong_suffix(tmp_path, name):
-    with refuses(str(tmp_path / name), got="suffix", allowed=".onnx or .pt2"):
-        embedder("small_cnn").export(tmp_path / name)
-    assert not (tmp_path / name).exists()
+def test_a_wrong_suffix(tmp_path):
+    with refuses(str(tmp_path / "model.pt2"), got="suffix", allowed=".onnx"):
+        embedder("small_cnn").export(tmp_path / "model.pt2")
+    assert not (tmp_path / "model.pt2").exists()
 
 
 def test_a_package_that_is_missing(refused, trained, monkeypatch):
@@ -229,11 +200,11 @@ def test_a_package_that_is_missing(refused, trained, monkeypatch):
     assert not Path("model").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    for form in FORMATS:
-        with refuses(str(tmp_path / "file"), got="cannot be written"):
-            embedder("features", feature_dim=3).export(tmp_path / "file" / f"model{form}")
+    with refuses(str(tmp_path / "file"), got="cannot be written"):
+        embedder("features", feature_dim=3).export(tmp_path / "file" / "model.onnx")
 
 
 class OnTheValues(torch.nn.Module):
@@ -250,34 +221,32 @@ class ByTheBatch(torch.nn.Module):
         return x.mean((2, 3)) + int(x.shape[0] == 2)
 
 
-@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("backbone", [OnTheValues, ByTheBatch])
-def test_a_network_that_cannot_be_exported_is_one_line(tmp_path, capfd, backbone, form):
+def test_a_network_that_cannot_be_exported_is_one_line(tmp_path, capfd, backbone):
     model = embedder("features", feature_dim=3)
     model.bundle = model.bundle.model_copy(update={"feature_dim": None})
     model.model = EmbeddingModel(backbone(), dim=4).eval().requires_grad_(False)
     with pytest.raises(InputError) as caught:
-        write_graph(model, tmp_path / f"model{form}")
+        write_graph(model, tmp_path / "model.onnx")
     assert capfd.readouterr() == ("", "")
     assert "cannot be exported to " in caught.value.got
     assert "\n" not in str(caught.value)
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_a_graph_with_other_embeddings_is_not_written(tmp_path, monkeypatch, form):
+def test_a_graph_with_other_embeddings_is_not_written(tmp_path, monkeypatch):
     """As if the library had translated a layer wrongly: noise on the check alone."""
     from contml.search import graph
 
-    real = graph._WRITERS[form]
+    real = graph._onnx
 
     def wrong(*arguments):
         save, run = real(*arguments)
         return save, lambda path, given: run(path, given) + 0.01
 
-    monkeypatch.setitem(graph._WRITERS, form, wrong)
+    monkeypatch.setattr(graph, "_onnx", wrong)
     with refuses("random", got="would differ by 0.01"):
-        write_graph(embedder("features", feature_dim=3, normalize=True), tmp_path / f"model{form}")
+        write_graph(embedder("features", feature_dim=3, normalize=True), tmp_path / "model.onnx")
     assert not [*tmp_path.iterdir()]
 
 

@@ -1,7 +1,5 @@
 """Predictions and searches by the labels of training items: against loops, from files, by commands."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io
@@ -262,19 +260,6 @@ def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said(
         assert label_results(typed, found, lambda _, answers=answers: answers).contradiction == expected
 
 
-def test_a_bound_covers_what_it_promises():
-    """On average over many draws, at least 90 %, and not much more."""
-    from contml.search.calibration import Pairs, calibrate
-
-    generator, observed = np.random.default_rng(0), []
-    for _ in range(60):
-        spread = generator.uniform(0, 1, (2, 120, 1))
-        errors = np.abs(generator.normal(size=spread.shape)) * (0.2 + spread)
-        val, test = (Pairs(spread[n], errors[n], np.arange(120)) for n in (0, 1))
-        observed.append(calibrate(val, "graded", form="bound").checked(test).check.observed)
-    assert 0.895 <= fmean(observed) <= 0.93
-
-
 @pytest.mark.parametrize("name", OF_DATA)
 def test_every_label_space_answers_and_comes_back_from_a_file(name, tmp_path):
     labels = SPACES[name](tmp_path)
@@ -482,14 +467,6 @@ def test_a_bundle_answers_as_its_run(trained, exported, tmp_path):
     assert (tmp_path / "again" / "labels.safetensors").read_bytes() == (exported / "labels.safetensors").read_bytes()
 
 
-def test_labels_of_another_model_are_refused_at_the_bundle(bundle, trained):
-    changed(bundle / "labels.safetensors", identity="other")
-    model = library.load(bundle)
-    assert model.embed(next(trained.images.iterdir())).shape == (1, 8)
-    with refuses("labels.safetensors", "another model"):
-        model.predict(next(trained.images.iterdir()))
-
-
 def test_embed_label_warns_of_an_unusual_label(trained):
     model = library.load(trained.run)
     pose = [[1000.0 * x, 1000.0 * y] for x, y in json.loads(pose_file(trained).read_text())]
@@ -526,7 +503,7 @@ def test_predict_prints_and_writes(contml, trained, refused, tmp_path):
     assert (status, "nor can any other image" in err.splitlines()[-1]) == (2, True)
 
 
-def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
+def test_search_by_a_label(contml, accepted, refused, trained, exported, tmp_path):
     assert contml("index", exported, trained.images, "--out", "i")[0] == 0
     path = pose_file(trained)
     status, out, err = contml("search", "i", "--label", f"pose={path}", "-k", "3", "--gallery", "found.html")
@@ -587,8 +564,7 @@ def test_search_by_a_label(contml, refused, trained, exported, tmp_path):
     message = refused("search", "i", "--label", f"pose={path}", "--run", "private")
     assert "no labels of training items" in message
     assert "--no-labels" in message
-    status, out, _ = contml("search", "i", sorted(trained.images.iterdir())[0], "--run", "private")
-    assert status == 0
+    out, _ = accepted("search", "i", sorted(trained.images.iterdir())[0], "--run", "private")
     assert "predicted" not in out
 
 

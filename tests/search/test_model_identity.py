@@ -1,7 +1,5 @@
 """The identity of a model: the same wherever it is, another if its embeddings are others. No paths travel with it."""
 
-from __future__ import annotations
-
 import getpass
 import inspect
 import json
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +25,6 @@ from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.models.network import PixelFormat
 from contml.runs import Run, without_paths
-from contml.search import Index, embed_to_file, images as index_images, named_images
 
 FRESH = "import sys, contml; print(contml.load(sys.argv[1], device='cpu').identity)"
 
@@ -50,15 +46,6 @@ def test_run_bundle_and_copies_are_one_model(trained, exported, tmp_path):
     assert found.stdout.strip() == expected
 
 
-def test_a_folder_of_the_hub_is_the_same_model(trained, exported, tmp_path, monkeypatch):
-    pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'contml[hub]'")
-    from contml.search import hub
-
-    snapshot = shutil.copytree(exported, tmp_path / "snapshot")
-    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: str(snapshot))
-    assert contml.load("hf://user/name").identity == contml.load(trained.run).identity
-
-
 def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
     """The file as another program writes it: other order, the same tensors."""
     from contml.search.bundle import _sha256
@@ -70,13 +57,6 @@ def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
     record |= {"sha256": _sha256(folder / "model.safetensors"), "name": "another", "unit": "m", "epoch": 9}
     (folder / "bundle.json").write_text(json.dumps(dict(reversed(record.items()))))
     assert contml.load(folder).identity == contml.load(trained.run).identity
-
-
-@pytest.mark.usefixtures("no_reports")
-def test_a_run_that_starts_from_a_checkpoint_and_trains_nothing_is_the_same_model(trained, tmp_path):
-    weights = trained.run / "checkpoints" / "best.safetensors"
-    run = train(load("pose/synthetic", [*TINY, f"model.weights={weights}", "training.epochs=0"]), tmp_path)
-    assert contml.load(run.folder).identity == contml.load(trained.run).identity
 
 
 def model_of(**options):
@@ -143,17 +123,9 @@ def test_each_weight_is_part_of_it():
 
 
 #: Options with which the weights fit, but not the embeddings.
-OPTIONS = {
-    "normalize": True,
-    "backbone": "mobilenet_v2",
-    "dim": None,
-    "levels": ["high"],
-    "pooling": "max",
-    "head": "mlp",
-}
-#: Nested lengths are lengths of other models; adapters are merged into the weights.
+OPTIONS = {"normalize": True, "backbone": "mobilenet_v2", "dim": None, "levels": ["high"], "pooling": "max"}
+#: Nested lengths are lengths of other models.
 WITHOUT_EFFECT = {"weights", "freeze_batch_norm", "feature_dim", "pretrained", "frozen", "head_start", "nested_dims"}
-WITHOUT_EFFECT |= {"adapter", "adapter_rank", "adapter_targets"}
 
 
 def test_each_option_that_changes_embeddings_is_part_of_it():
@@ -223,28 +195,6 @@ def test_a_run_of_an_older_version_has_no_identity_and_is_loaded(trained, tmp_pa
     assert contml.load(run.folder).identity == contml.load(trained.run).identity
 
 
-def test_an_interrupted_embedding_goes_on_with_the_bundle(trained, exported, tmp_path, monkeypatch):
-    """Parts by the run serve its bundle, and not another model."""
-    from contml.evaluation import embed_parts
-
-    monkeypatch.setattr(embed_parts, "_PART", 10)
-    items, out = named_images([str(trained.images)]), tmp_path / "out.npz"
-
-    def stop(count):
-        if count >= 20:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        embed_to_file(contml.load(trained.run), items, out, progress=stop)
-    other = contml.load(trained.run)
-    other.model.head.weight.mul_(2)
-    parts = shutil.copytree(tmp_path / ".out.npz.parts", tmp_path / ".other.npz.parts")
-    assert parts.exists()
-    assert embed_to_file(other, items, tmp_path / "other.npz").resumed == 0
-    assert embed_to_file(contml.load(exported), items, out).resumed == 20
-    assert np.allclose(np.load(out)["features"], trained.embeddings, rtol=1e-5, atol=1e-5)
-
-
 def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp_path, monkeypatch):
     from contml.evaluation import embed_parts
 
@@ -272,31 +222,6 @@ def test_features_are_not_mixed_with_those_of_other_weights_in_the_same_file(tmp
     moved = load("pose/synthetic", [*TINY, f"model.weights={tmp_path / 'moved.safetensors'}"])
     assert extract_features(moved, out).resumed == 20  # the same weights elsewhere
     assert np.array_equal(np.load(out)["features"], np.load(tmp_path / "first.npz")["features"])
-
-
-@pytest.mark.parametrize(("identity", "reason"), [("other", "not the model of"), ("", "made without a model")])
-def test_own_images_are_not_searched_with_another_model(trained, tmp_path, identity, reason):
-    from contml.app.cli.explore import _models
-    from contml.app.explore import explore_index
-
-    model = contml.load(trained.run)
-    files = sorted(trained.images.iterdir())[:12]
-    for name, facts in (("i", None), ("other", {"run": str(trained.run), "identity": identity})):
-        place = tmp_path / name
-        index = (
-            index_images.create(place, model, trained.run)
-            if facts is None
-            else Index.create(place, model.embedding_dim, facts, label_dim=model.label_dim)
-        )
-        x = model.embed(files)
-        metadata = [{"file": str(file)} for file in files]
-        index.add([file.name for file in files], x, metadata, label_vectors=model.label_vectors(x))
-    models, reason_of_none = _models(explore_index(tmp_path / "i"), trust=False)
-    assert (len(models), reason_of_none) == (1, "")
-    models, found = _models(explore_index(tmp_path / "other"), trust=False)
-    assert models == []
-    assert found.startswith("Own images cannot be searched with: ")
-    assert reason in found
 
 
 # -- no paths ----------------------------------------------------------------------------------------------------------
@@ -334,37 +259,15 @@ def has_no_path(*files):
                 assert secret.encode() not in content, (path, secret)
 
 
+@pytest.mark.slow
 def test_no_path_travels(from_a_home, tmp_path):
     home, run = from_a_home
     contml.load(run.folder).save(tmp_path / "model")
     files = [*(tmp_path / "model").iterdir(), *run.folder.rglob("*.safetensors"), run.evaluation()]
     names = {path.name for path in files}
-    assert {"best.safetensors", "state.safetensors", "test.safetensors", "model.safetensors", "README.md"} <= names
+    assert {"best.safetensors", "state.safetensors", "test.safetensors", "model.safetensors"} <= names
     has_no_path(*files)
     assert str(home) in run.config.read_text()  # which stays here
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-def test_no_path_is_in_a_graph(from_a_home, tmp_path, suffix):
-    if suffix == ".onnx" and any(find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
-        pytest.skip("needs onnx, onnxscript, onnxruntime: pip install 'contml[onnx]'")
-    has_no_path(contml.load(from_a_home[1].folder).export(tmp_path / f"graph{suffix}").file)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_moved_with_its_data_is_evaluated(from_a_home, tmp_path):
-    home, run = from_a_home
-    moved = Path(shutil.move(home, tmp_path / "bob"))
-    try:
-        folder = moved / run.folder.relative_to(home)
-        config = folder / "config.yaml"
-        text = config.read_text()
-        config.write_text(text.replace(str(home), str(moved)))
-        assert evaluate_run(folder).identity == contml.load(folder).identity
-        config.write_text(text)
-    finally:
-        shutil.move(moved, home)
 
 
 def test_a_config_without_paths():

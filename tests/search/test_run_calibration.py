@@ -1,14 +1,10 @@
 """The calibration of a run: computed at its end and by `contml evaluate`, printed, in the report."""
 
-from __future__ import annotations
-
 import html
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from support.miniature import TINY
@@ -18,7 +14,7 @@ import contml as library
 from benchmarks.measure import FLICKR8K_PACK
 from contml._support.text import number
 from contml.app.experiment import OwnData, load, load_table, train
-from contml.data import ImageFile, Task
+from contml.data import ImageFile
 from contml.evaluation.results import QueryValues
 from contml.runs import Run
 from contml.search import Calibration
@@ -46,45 +42,6 @@ def test_a_damaged_calibration_is_one_line(refused, trained, tmp_path):
     (run / "calibration.json").write_text("{}")
     assert "calibration.json: cannot be read" in refused("report", run)
     assert "calibration.json: cannot be read" in refused("export", run, "model")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_reports")
-def test_too_few_validation_queries_are_no_error(contml, tmp_path):
-    changes = ["task.val=6", *(change for change in TINY if not change.startswith("task.val"))]
-    status, out, err = contml("train", "pose/synthetic", *changes)
-    assert status == 0, err
-    assert "interval" not in out
-    (folder,) = Path("runs/pose/synthetic").iterdir()
-    with pytest.raises(library.InputError, match="no calibration"):
-        library.load(folder).label_distance(1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_reports")
-def test_classes_have_the_probability_of_the_same_class(tmp_path):
-    changes = ["training.val_share=0.5", "task.classes=12", "task.per_class=8", "task.test_classes=4"]
-    changes += ["task.test_per_class=4", "training.epochs=1", "sampler.classes=2", "sampler.batches=2"]
-    run = train(load("classes/synthetic", changes), tmp_path / "runs")
-    model = library.load(run.folder)
-    p = model.same_class([0.0, 0.5, 1e9])
-    assert ((p >= 0) & (p <= 1)).all()
-    assert (np.diff(p) <= 0).all()
-    sentence = Calibration.read(run.calibration).sentence()
-    assert sentence.startswith("probability of the same class for the ")
-    assert " % on average; true for " in sentence
-    with pytest.raises(library.InputError, match="use same_class"):
-        model.label_distance(0.5)
-
-
-@pytest.mark.usefixtures("no_reports")
-def test_without_a_test_split_it_is_not_checked(tmp_path):
-    experiment = load("pose/synthetic", TINY)
-    task = experiment.read_task()
-    run = train(replace(experiment, task=Task(task.train, None, task.val)), tmp_path / "runs")
-    saved = Calibration.read(run.calibration)
-    assert saved.check is None
-    assert "no test split" in saved.sentence()
 
 
 def test_a_broken_validation_image_is_found_before_the_training(trained, tmp_path):

@@ -1,7 +1,5 @@
 """The page of `contml explore` in a browser."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 

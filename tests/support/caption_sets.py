@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from contml.tasks.captions.drawn_scenes import draw_scene
+from contml.tasks.captions.drawn_scenes import _paint, _write
 
 TRAIN, DEV, TEST = 40, 5, 20
 
 
 def scenes(count: int = TRAIN + TEST) -> list[tuple[np.ndarray[Any, Any], list[str]]]:
     return [draw_scene(0, index, 24) for index in range(count)]
+
+
+def draw_scene(seed: int, index: int, size: int) -> tuple[np.ndarray[Any, Any], list[str]]:
+    return _paint(seed, index, size)[0], _write(seed, index, 5)
 
 
 def save(path: Path, pixels: np.ndarray[Any, Any]) -> None:

@@ -1,7 +1,5 @@
 """A small captioner on feature vectors: squares whose captions say where they are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -29,7 +27,11 @@ TINY = [
     *("captioner.length=6", "captioner.threshold=2", "decoder.hidden=16", "decoder.words=8"),
     *("step.embedding_epochs=1", "step.cross_entropy_epochs=2", "training.epochs=4", "training.evaluate_every=2"),
 ]
-LSTM = ["decoder={name: lstm, hidden: 16, words: 8}"]
+#: The decoder of a run, by its name.
+SMALL_DECODERS = {
+    "lstm": "decoder={name: lstm, hidden: 16, words: 8}",
+    "attention": "decoder={name: attention, hidden: 16, words: 8, attention: 6}",
+}
 _WORDS = ("left", "middle", "right"), ("top", "centre", "bottom")
 
 

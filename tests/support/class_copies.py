@@ -1,7 +1,5 @@
 """Miniatures of the class data sets, with their own counts instead of the published ones."""
 
-from __future__ import annotations
-
 from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.classes.reading import PublishedCounts
 

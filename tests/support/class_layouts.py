@@ -1,7 +1,5 @@
 """Miniatures of the class data sets, in the files and folders in which they were published."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -245,7 +245,7 @@ def app_commands() -> Mapping[str, Any]:
 
 def experiment_of(params: dict[str, Any], more: Sequence[str] = ()) -> Experiment:
     """The experiment that the arguments of `train`, `check`, `features` or `sweep` name."""
-    data = {name: params[name] for name in ("data", "label", "image", "pattern", "preset", "weights")}
+    data = {name: params[name] for name in ("data", "label", "image", "box", "pattern", "preset", "weights")}
     return load_experiment(params["config"], [*(params["overrides"] or []), *more], own_data(**data))
 
 

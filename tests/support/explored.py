@@ -1,7 +1,5 @@
 """What a page shows of four items whose names and labels are HTML."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,7 +24,14 @@ def hostile(texts=NAMES, names=NAMES, sources=None, **options):
     points = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
     view = ModelView("<i>run</i>", None, torch.eye(4), points, near, near, means)
     colours = Colours(torch.arange(4), "label", list(names))
-    about = {"views": [view], "unit": "<u>", "error_k": 2, "colours": colours, "notes": ["<p>"]}
+    about = {
+        "views": [view],
+        "unit": "<u>",
+        "measure": labels.measure,
+        "error_k": 2,
+        "colours": colours,
+        "notes": ["<p>"],
+    }
     split = Split(sources, list(names), labels)
     return Explored("<title>&", split, list(texts), **{**about, **options})
 

@@ -1,7 +1,5 @@
 """Splits of random images, broken image files, and comparison of batches."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The Triton kernel in Triton's interpreter: test_solver_gpu.py runs this file with TRITON_INTERPRET=1."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 
@@ -11,13 +9,7 @@ import pytest
 import torch
 
 from contml.labels import CaptionLabels
-from contml.transport import (
-    bags,
-    caption_distance,
-    caption_distances,
-    set_distance_gpu as gpu,
-    word_movers_distance,
-)
+from contml.transport import bags, caption_distance, caption_distances, set_distance_gpu as gpu, word_movers_distance
 from support.transport_problems import transport
 
 CPU = torch.device("cpu")

@@ -1,31 +1,21 @@
-"""Trainings and commands that are stopped by signals and killed at random moments, and must end like whole ones.
-
-python -m tests.support.interruptions --kills 50 --signals 200 --pairs 20 --commands 20
-python -m tests.support.interruptions --kills 50 --of ema
-"""
+"""Trainings that are stopped by signals and killed at random moments, and must end like whole ones."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file
 
-from contml.models import EmbeddingModel
 from contml.runs import Run, create
 from contml.training import Trainer
 
-from . import sweeps
-from .miniature import TINY, Flat, assert_equal, small_trainer, squares
+from .miniature import Flat, assert_equal, small_trainer, squares
 from .processes import script_environment, start
 
 #: Trains, and goes on after every signal. Arguments: run folder, number of epochs, minutes between checkpoints, a key
@@ -51,18 +41,12 @@ while True:
 """
 
 
-def _averaged(run: Run, **options) -> Trainer:
-    return small_trainer(run, model=Flat(dropout=0.2), val=squares(20, seed=2), ema=0.7, **options)
+def _tuned(run: Run, **options) -> Trainer:
+    return small_trainer(run, model=Flat(dropout=0.2), val=squares(20, seed=2), **options)
 
 
-def _adapted(run: Run, **options) -> Trainer:
-    torch.manual_seed(0)
-    model = EmbeddingModel("small_cnn", dim=4, adapter="lora", adapter_rank=2)
-    return small_trainer(run, model=model, val=squares(20, seed=2), **options)
-
-
-#: What is interrupted: a plain training, one with a moving average of the weights, one of low-rank matrices.
-TRAININGS = {"plain": small_trainer, "ema": _averaged, "lora": _adapted}
+#: What is interrupted: a plain training, and one with dropout that a validation split selects from.
+TRAININGS = {"plain": small_trainer, "tuned": _tuned}
 
 
 def signals(folder: Path, times: int) -> None:
@@ -165,104 +149,6 @@ def _train_two(run: Run, epochs: int, seconds: float | None = None) -> int | Non
             process.communicate()
 
 
-#: Runs commands of contml. It forks, so that packages are imported once: for each line of its input, [folder,
-#: arguments, seconds], a process runs the command for so many seconds, and its exit status is printed.
-COMMANDS = """
-import json, os, signal, sys, time
-import contml.app.cli, contml.app.cli.commands, contml.evaluation.embed_parts
-import contml.app.experiment.features, contml.app.report.plots
-import contml.app.trials.sweep, contml.app.experiment.train_and_evaluate
-import support.sweeps
-
-contml.evaluation.embed_parts._PART = 8
-print("ready", flush=True)
-for line in sys.stdin:
-    folder, arguments, seconds = json.loads(line)
-    child = os.fork()
-    if not child:
-        os.chdir(folder)
-        output = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1), os.dup2(output, 2)
-        sys.argv = ["contml", *arguments]
-        contml.app.cli.main()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        time.sleep(0.0005)
-    if not ended[0]:
-        os.kill(child, signal.SIGKILL)
-        ended = os.waitpid(child, 0)
-    print(ended[1], flush=True)
-"""
-#: What is killed, and what must be as after a command that was not: the file of features, the values of all trainings.
-_FEATURES = ["features", "pose/synthetic", *TINY, "--out", "f.npz"]
-_SWEEP = [
-    *("sweep", "own.yaml", "--try", "loss.margin=0.01,0.1,0.3", "--try", "optimizer.lr=1e-4..1e-1"),
-    *("--trials", "3", "--seeds", "2", "--sampler", "random"),
-]
-
-
-def commands(folder: Path, times: int) -> None:
-    """Kills `contml features` and `contml sweep` so many times each, and calls them again."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMANDS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=script_environment(),
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
-        for arguments, result in ((_FEATURES, _features_of), (_SWEEP, _sweep_of)):
-            _commands(folder / arguments[0], process, arguments, result, times)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _commands(folder: Path, process: subprocess.Popen[str], arguments: list[str], result, times: int) -> None:
-    choice, done, number = random.Random(arguments[0]), 0, 0
-
-    def run(place: Path, seconds: float = 1e9) -> int:
-        process.stdin.write(json.dumps([str(place), arguments, seconds]) + "\n")
-        process.stdin.flush()
-        return int(process.stdout.readline())
-
-    def new(name: str) -> Path:
-        place = folder / name
-        place.mkdir(parents=True)
-        sweeps.config(place)
-        return place
-
-    whole = new("whole")
-    start = time.monotonic()
-    assert run(whole) == 0, (whole / "log").read_text()
-    longest = time.monotonic() - start
-    expected = result(whole)
-    while done < times:
-        place = new(f"killed {number}")
-        number += 1
-        while status := run(place, choice.uniform(0, longest) if done < times else 1e9):
-            assert status == signal.SIGKILL, (place / "log").read_text()
-            done += 1
-            print(f"{arguments[0]}: kill {done}", flush=True)
-        assert result(place) == expected
-        assert run(place) == 0, "the same command on what is complete"
-        assert result(place) == expected
-
-
-def _features_of(folder: Path) -> object:
-    """The names and contents of all files: nothing is left of a killed process."""
-    assert {path.name for path in folder.iterdir()} == {"f.npz", "log", "own.yaml"}
-    return (folder / "f.npz").read_bytes()
-
-
-def _sweep_of(folder: Path) -> object:
-    (sweep,) = (folder / "runs").glob("*/sweep")
-    _, *lines = map(json.loads, (sweep / "trials.jsonl").read_text().splitlines())
-    assert not [*sweep.rglob("checkpoints/*.safetensors"), *sweep.rglob(".contml-*")]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
 def _compare(whole: Run, run: Run, epochs: int) -> None:
     names = [sorted(path.name for path in each.checkpoints.glob("*.safetensors")) for each in (whole, run)]
     assert names[0] == names[1]
@@ -270,21 +156,3 @@ def _compare(whole: Run, run: Run, epochs: int) -> None:
         assert_equal(*(load_file(each.checkpoints / name) for each in (whole, run)))
     steps = [row["step"] for row in run.rows() if row["event"] == "train"]
     assert steps == list(range(1, 5 * epochs + 1))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--signals", type=int, default=200)
-    parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--commands", type=int, default=20)
-    parser.add_argument("--of", choices=TRAININGS, default="plain", help="which training --kills kills")
-    given = parser.parse_args()
-    for function in (signals, kills, pairs, commands):
-        count = getattr(given, function.__name__)
-        if not count:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.monotonic()
-            function(Path(folder), count, *([given.of] if function is kills else []))
-            print(f"{count} {function.__name__}: equal to the last bit, {time.monotonic() - start:.0f} s")

@@ -1,9 +1,13 @@
 """SIGKILL at random moments: the same command again ends with the result of one that was not killed. Run by hand.
 
-    python -m support.kills [--times 20] [--only NAME ...]          in the folder tests
+    python -m support.kills [--times 20] [--only NAME ...] [--interrupts 1 | --full FOLDER]       in the folder tests
 
 Each command is called in a process of its own, which is killed after a random time, until it ends by itself; this is
-repeated with new folders until there were so many kills. Printed are the kills, and the calls that ended by themselves.
+repeated with new folders until there were so many kills. With --interrupts it gets SIGINT so many times in place of
+SIGKILL, as by Ctrl-C, and must end with one line and exit status 130. With --full it runs in a folder of a small file
+system (`mount -t tmpfs -o size=200m tmpfs FOLDER`), whose free space is a random part of what it needs. It must end
+with one line and exit status 2, and the same command goes on when there is space. Printed are the stops, and the calls
+that ended by themselves.
 """
 
 from __future__ import annotations
@@ -12,12 +16,14 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,12 +95,11 @@ def index_of(folder: Path) -> object:
     from contml.search import Index
 
     index = Index.open(folder / "index")
-    files = {path.name: path.read_bytes() for path in index.path.iterdir()}
-    left = {path.name for path in folder.iterdir()} - {"model", "photos", "index", "log"}
+    names = {path.name for path in index.path.iterdir() if path.name[0] != "."}
+    left = left_in(folder, "model", "photos", "index")
     assert not left, left
-    content = index.ids, index.embeddings(index.ids).tolist(), index.metadata(index.ids), index.removed, index.pending
+    content = index.ids, index.embeddings(index.ids).tolist(), index.metadata(index.ids), index.removed
     paths = json.dumps(content).replace(str(folder), "")
-    names = {name for name in files if name != ".lock"}
     return paths, names
 
 
@@ -113,7 +118,7 @@ def nothing(_: Path) -> None:
 
 def features_of(folder: Path) -> object:
     """The names and the features of a file, and that nothing else is left."""
-    left = {path.name for path in folder.iterdir()} - {"model", "photos", "f.npz", "log"}
+    left = left_in(folder, "model", "photos", "f.npz")
     assert not left, left
     with np.load(folder / "f.npz") as found:
         return found["names"].tolist(), found["features"].tolist()
@@ -133,6 +138,76 @@ def sweep(processes: int) -> None:
     contml("sweep", "pose/synthetic", *SMALL, *tries)
 
 
+# -- trainings and what follows them -----------------------------------------------------------------------------------
+
+SUITE = ("benchmark", str(Path(__file__).parents[1] / "app/trials/tiny.yaml"), "data=.", "--results", "results")
+
+
+def scores_of(folder: Path) -> object:
+    """The scores of the trainings of a suite without their times, and the tables of its page."""
+    rows = map(json.loads, (folder / "results/raw/tiny.jsonl").read_text().splitlines())
+    scores = sorted(json.dumps({key: value for key, value in row.items() if key != "seconds"}) for row in rows)
+    page = (folder / "results/tiny.md").read_text().splitlines()
+    return scores, [line.rsplit("|", 2)[0] for line in page if line.startswith("|")]  # the last column may be seconds
+
+
+CAPTIONS = (
+    *("task.train=24", "task.val=9", "task.test=9", "task.queries=4", "images.resize=32", "images.crop=32"),
+    "sampler.batch_size=8",
+    *("captioner.threshold=1", "captioner.length=6", "step.cross_entropy_epochs=1"),
+    "training.epochs=2",
+)
+
+
+def train(config: str, *changes: str) -> None:
+    """Train, or go on with the training that was killed."""
+    run = Path("runs", config, "one")
+    if (run / "config.yaml").exists():
+        contml("train", "--resume", str(run))
+    else:
+        contml("train", config, *changes, "images.workers=0", "--name", "one")
+
+
+def run_of(folder: Path) -> object:
+    """The weights and the results of a run."""
+    from contml._support.tensors import load_tensors
+
+    (run,) = folder.glob("runs/*/*/one")
+    assert not left_in(folder, "runs")
+    tensors, values = load_tensors(run / "checkpoints/last.safetensors")
+    weights = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    return weights, values, (run / "evaluation.json").read_bytes(), (run / "metrics.jsonl").read_bytes().count(b"\n")
+
+
+@cache
+def _run() -> Path:
+    """The folder of a run that was not killed."""
+    folder = Path(tempfile.mkdtemp())
+    assert call(CASES["train"], folder, 1e9) == 0, LOG.read_text()
+    return folder / RUN
+
+
+def trained(folder: Path) -> None:
+    """A run."""
+    shutil.copytree(_run(), folder / RUN)
+
+
+def written(*patterns: str) -> Callable[[Path], object]:
+    """The files that fit patterns."""
+
+    def found(folder: Path) -> object:
+        paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+        return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+    return found
+
+
+def many_vectors(folder: Path) -> None:
+    """A file of vectors."""
+    np.save(folder / "v.npy", np.random.default_rng(0).standard_normal((30_000, 16)).astype(np.float32))
+
+
+RUN = "runs/pose/synthetic/one"
 ADD = ("index", "model", "photos", "--out", "index", "--trust")
 REMOVE = ("index", "--out", "index", *(word for number in "13579" for word in ("--remove", number)))
 CASES = {
@@ -144,6 +219,14 @@ CASES = {
     "sweep, two processes": Case(nothing, lambda: sweep(2), sweep_of),
     "index add": Case(images, lambda: contml(*ADD), index_of),
     "index remove": Case(vectors, lambda: contml(*REMOVE), index_of),
+    "train": Case(nothing, lambda: train("pose/synthetic", *SMALL), run_of),
+    "train a captioner": Case(nothing, lambda: train("captioning/synthetic", *CAPTIONS), run_of),
+    "benchmark": Case(nothing, lambda: contml(*SUITE, "--inputs", "inputs"), scores_of),
+    "audit": Case(trained, lambda: contml("audit", RUN), written(f"{RUN}/audit/*.csv")),
+    "export": Case(trained, lambda: contml("export", RUN, "model"), written("model/*")),
+    "index vectors": Case(
+        many_vectors, lambda: contml("index", "--vectors", "v.npy", "--out", "index"), written("index/*.parquet")
+    ),
     "index compact": Case(half_removed, lambda: contml("index", "--out", "index", "--compact"), index_of),
 }
 
@@ -151,12 +234,37 @@ CASES = {
 # -- killing -----------------------------------------------------------------------------------------------------------
 
 
-def call(case: Case, folder: Path, seconds: float) -> int:
-    """Call the command, and kill it after some seconds; returns its status."""
+#: What the last command printed.
+LOG = Path(tempfile.gettempdir()) / f"kills-{os.getpid()}.log"
+#: The last line of a command that was interrupted.
+STOPPED = re.compile(r"contml: stopped.*\n\Z")
+
+
+def left_in(folder: Path, *made: str) -> set[str]:
+    """What is in a folder beside what a command made; a temporary file of a killed process is removed an hour later."""
+    return {path.name for path in folder.iterdir() if not path.name.startswith(".contml-")} - {*made}
+
+
+#: What joblib prints because a fork of this program ends without its exit functions.
+LEAKED = re.compile(r".*resource_tracker.*leaked.*\n.*warn.*\n")
+#: The last line of a command that had no space.
+FULL = re.compile(r"contml: .*No space left on device.*\n\Z")
+
+
+def fill(folder: Path, free: float) -> Path:
+    """Write a file of zeros into a folder, of all of its space but so many bytes."""
+    filler = folder.parent / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, shutil.disk_usage(folder).free - int(free)))
+    return filler
+
+
+def call(case: Case, folder: Path, seconds: float, interrupts: int = 0) -> int:
+    """Call the command, and kill or interrupt it after some seconds; returns its status."""
     child = os.fork()
     if not child:
         os.chdir(folder)
-        log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log = os.open(LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
         try:
@@ -170,15 +278,17 @@ def call(case: Case, folder: Path, seconds: float) -> int:
     end = time.monotonic() + seconds
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
+            for _ in range(interrupts or 1):
+                os.kill(child, signal.SIGINT if interrupts else signal.SIGKILL)
+                time.sleep(0.05 * (interrupts > 1))
             ended = os.waitpid(child, 0)
             break
         time.sleep(0.0005)
     return ended[1]
 
 
-def kill(name: str, times: int, folder: Path) -> tuple[int, int]:
-    """Kill a command so many times; returns the numbers of kills, and of calls that ended by themselves."""
+def kill(name: str, times: int, folder: Path, interrupts: int, full: bool) -> tuple[int, int]:
+    """Stop a command so many times; returns the numbers of stops and of calls that ended by themselves."""
     case, choice, kills, ends = CASES[name], random.Random(name), 0, 0
 
     def new(place: Path) -> Path:
@@ -186,19 +296,38 @@ def kill(name: str, times: int, folder: Path) -> tuple[int, int]:
         case.prepare(place)
         return place
 
+    def stopped(place: Path) -> int:
+        """Call the command, which stops at a random moment: after some time, or after some bytes."""
+        if kills >= times:
+            return call(case, place, 1e9)
+        if not full:
+            return call(case, place, choice.uniform(0, longest), interrupts)
+        filler = fill(place, choice.uniform(0, needed))
+        status = call(case, place, 1e9)
+        filler.unlink()
+        return status
+
+    empty = shutil.disk_usage(folder).used
     whole = new(folder / "whole")
+    before = shutil.disk_usage(folder).used
     start = time.monotonic()
-    assert call(case, whole, 1e9) == 0, (whole / "log").read_text()
+    assert call(case, whole, 1e9) == 0, LOG.read_text()
     longest, expected, number = time.monotonic() - start, case.result(whole), 0
+    used = shutil.disk_usage(folder).used
+    needed = used - before if used > before else used - empty  # a compaction writes all that is left
+    ending, exit_status = (FULL, 2 << 8) if full else (STOPPED, 130 << 8)
     while kills < times:
         number += 1
         place = new(folder / str(number))
-        while status := call(case, place, choice.uniform(0, longest) if kills < times else 1e9):
-            assert status == signal.SIGKILL, (place / "log").read_text()
+        while status := stopped(place):
+            log = LEAKED.sub("", LOG.read_text())
+            assert status == (exit_status if full or interrupts else signal.SIGKILL), (status, log)
+            assert not (full or interrupts) or (ending.search(log) and "Traceback" not in log), log
             kills += 1
         ends += 1
-        assert case.result(place) == expected, f"{name}: {place} is not as it must be"
-        assert call(case, place, 1e9) == 0, (place / "log").read_text()  # the same command on what is complete
+        if (got := case.result(place)) != expected:
+            sys.exit(f"{name}: expected {expected}\ngot {got}")
+        assert call(case, place, 1e9) == 0, LOG.read_text()  # the same command on what is complete
         assert case.result(place) == expected
         shutil.rmtree(place)
     return kills, ends
@@ -208,7 +337,9 @@ def main() -> None:
     """Kill all commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--interrupts", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[*CASES], choices=CASES)
+    parser.add_argument("--full", type=Path)
     given = parser.parse_args()
     import contml.app.cli.commands
     import contml.evaluation.embed_parts
@@ -217,9 +348,9 @@ def main() -> None:
 
     assert contml
     for name in given.only:
-        with tempfile.TemporaryDirectory() as folder:
-            kills, ends = kill(name, given.times, Path(folder))
-        print(f"{name}: {kills} kills, {ends} results equal to one without a kill", flush=True)
+        with tempfile.TemporaryDirectory(dir=given.full) as folder:
+            kills, ends = kill(name, given.times, Path(folder), given.interrupts, given.full is not None)
+        print(f"{name}: {kills} stops, {ends} results equal to one without a stop", flush=True)
 
 
 if __name__ == "__main__":

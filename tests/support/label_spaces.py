@@ -1,13 +1,12 @@
 """A small label space of every kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 from contml.labels import (
     CaptionLabels,
     CaptionVectorLabels,
+    CircularLabels,
     ClassLabels,
     DateLabels,
     FunctionLabels,
@@ -103,6 +102,7 @@ SPACES = {
     "multi_hot, hamming": lambda folder: MultiHotLabels(torch.arange(20)[:, None] >> torch.arange(5) & 1, "hamming"),
     "ordinal": lambda folder: OrdinalLabels(["low", "high", "middle", "low"] * 5, ["low", "middle", "high"]),
     "geo": lambda folder: GeoLabels(torch.tensor([90.0, 180.0]) * (2 * torch.rand(20, 2) - 1)),
+    "circular": lambda folder: CircularLabels(24 * torch.rand(20) - 2, 24),
     "sequences": lambda folder: SequenceLabels([f"{i**3:b}" for i in range(20)]),
     "weighted": lambda folder: WeightedLabels({vectors(): 0.5, tags(): 2.0, label_maps(): 1.0}),
     "weighted, with gaps": lambda folder: with_gaps(),

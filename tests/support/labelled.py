@@ -1,7 +1,5 @@
 """Labelled items of given embeddings, not fitted."""
 
-from __future__ import annotations
-
 from contml.evaluation.posterior import Coordinates
 from contml.labels.saved import to_saved
 from contml.search.labelled_items import Errors, LabelledItems, PredictionRecord, Record

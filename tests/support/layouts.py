@@ -1,7 +1,5 @@
 """Drawn rooms in the official files of LSUN room layout, and label maps in plain folders."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 from pathlib import Path

@@ -16,21 +16,9 @@ from contml.training.optimizers import sgd
 
 #: Overrides with which the quick start takes seconds.
 TINY = [
-    "task.train=40",
-    "task.val=16",
-    "task.test=24",
-    "task.queries=6",
-    "task.size=32",
-    "images.resize=32",
-    "images.crop=32",
-    "transform.scale_jitter=2",
-    "transform.shift=1",
-    "model.dim=8",
-    "sampler.batch_size=10",
-    "sampler.anchors_per_batch=2",
-    "sampler.neighbours=2",
-    "sampler.batches=4",
-    "training.epochs=2",
+    *("task.train=40", "task.val=16", "task.test=24", "task.queries=6", "task.size=32", "images.resize=32"),
+    *("images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "model.dim=8", "sampler.batch_size=10"),
+    *("sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=4", "training.epochs=2"),
 ]
 
 

@@ -1,7 +1,5 @@
 """Where the checkout and the packs of real data are."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -73,7 +73,7 @@ def _imported(source: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names | ({"contml.app.cli.commands"} if re.search(r"\b(contml|refused)\(", source) else set())
+    return names | ({"contml.app.cli.commands"} if re.search(r"\b(contml|accepted|refused)\(", source) else set())
 
 
 def copied(folder: Path) -> Path:

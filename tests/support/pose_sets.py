@@ -1,7 +1,5 @@
 """Drawn people in the official files of MPII Human Pose, COCO keypoints, LSP and LSPET."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

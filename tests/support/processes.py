@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from .paths import ROOT
 
@@ -51,9 +50,3 @@ def run_connected(script: str, seconds: float, processes: int = 2) -> None:
     for process in start(script, processes=processes):
         _, errors = process.communicate(timeout=seconds)
         assert process.returncode == 0, errors
-
-
-def peak_memory() -> int:
-    """The most memory of this process so far, in kB; `ru_maxrss` would begin with that of the process that began it."""
-    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1])

@@ -109,10 +109,7 @@ def log_ratio(
 
 
 def dense_triplet(
-    embeddings: Tensor,
-    label_distances: Tensor,
-    anchors: Sequence[int] | Tensor | None = None,
-    margin: float = 0.03,
+    embeddings: Tensor, label_distances: Tensor, anchors: Sequence[int] | Tensor | None = None, margin: float = 0.03
 ) -> Tensor:
     """l(a,i,j) = [ D(f_a,f_i) - D(f_a,f_j) + delta ]_+ for all (i, j) with D_y(a,i) < D_y(a,j).
 

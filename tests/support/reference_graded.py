@@ -113,12 +113,7 @@ def unit_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def generalized_contrastive(
-    e: Tensor,
-    d: Tensor,
-    anchors: Tensor | None = None,
-    margin: float = 0.5,
-    kernel: str = "linear",
-    sigma: float = 1.0,
+    e: Tensor, d: Tensor, anchors: Tensor | None = None, margin: float = 0.5, kernel: str = "linear", sigma: float = 1.0
 ) -> Tensor:
     """Mean over pairs of psi d^2 / 2 + (1 - psi) [margin - d]_+^2 / 2, on unit vectors."""
     terms = [zero(e)]
@@ -189,11 +184,7 @@ def mean_ranks(x: dict[int, float]) -> dict[int, float]:
 
 
 def rank_sim(
-    e: Tensor,
-    d: Tensor,
-    anchors: Tensor | None = None,
-    interpolation: float = 2.0,
-    weight: float = 100.0,
+    e: Tensor, d: Tensor, anchors: Tensor | None = None, interpolation: float = 2.0, weight: float = 100.0
 ) -> Tensor:
     """weight sum_i mean_j (rk(s_i)_j - rk(-D_i)_j)^2, with the gradient -(rk(s) - rk(s + lambda g)) / lambda by s."""
     total = zero(e)

@@ -135,13 +135,6 @@ def recall_within(distances, labels, threshold, k):
     return fmean(float(any(labels[i] <= threshold for i in order[:k])) for order in list_orders(distances))
 
 
-def regression_error(distances, vectors, own, k):
-    """Distance from the query's label to the mean label of the k nearest, a mean over all orders."""
-    every = list(list_orders(distances))
-    predicted = [fmean(fmean(vectors[i][n] for i in order[:k]) for order in every) for n in range(len(own))]
-    return math.dist(predicted, own)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # clusters
 

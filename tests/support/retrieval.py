@@ -1,7 +1,5 @@
 """The evaluation and the ranking of `contml.evaluate`, for tests that look at each."""
 
-from __future__ import annotations
-
 from contml.evaluation import retrieval
 
 

@@ -1,9 +1,11 @@
-"""A small config of squares, a training that is killed, and trainings without a report."""
+"""A small config of squares, trainings that are killed, in two processes, and without a report."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from contml.labels import ClassLabels
 from contml.runs import create
 
 from .miniature import squares
+from .processes import run_connected
 
 CONFIG = """
 task: {name: "support.runs:squares_task", classes: %(classes)s}
@@ -68,10 +71,8 @@ def kill_at(trainer, epoch, step):
 
 
 def whole_state(trainer):
-    """Every tensor of model, step, moving average and best weights."""
+    """Every tensor of model, step and best weights."""
     parts = {"model": trainer.bare_model.state_dict(), "step": trainer.training_step.state_dict()}
-    if trainer.average is not None:
-        parts["average"] = trainer.average.state_dict()
     if trainer.best is not None:
         parts["best"] = trainer.best.weights or {}
     return {f"{name}.{key}": value.clone() for name, part in parts.items() for key, value in part.items()}
@@ -106,6 +107,15 @@ def assert_resumes(make, folder, *positions):
         if whole.best is not None:
             assert resumed.best.summary() == whole.best.summary()
     return whole
+
+
+def of_two_processes(function, *arguments):
+    """What a function of a test file returns in each of two connected processes. Its arguments are literals."""
+    name = function.__name__
+    with TemporaryDirectory() as folder:
+        result = f"torch.save({name}(*{arguments!r}), os.path.join({folder!r}, os.environ['RANK']))"
+        run_connected(f"import os, torch; from {function.__module__} import {name}; {result}", seconds=300)
+        return [torch.load(Path(folder, rank)) for rank in "01"]
 
 
 @contextmanager

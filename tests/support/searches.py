@@ -1,25 +1,21 @@
-"""Scripts of work that can be killed: searches for neighbours, embeddings, a sweep.
+"""Scripts of work that can be killed: searches for neighbours, embeddings.
 
-python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings|trainings
+python -m support.searches FOLDER COUNT SECONDS maps|captions|embeddings
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from contml.app.trials.sweep import sweep
 from contml.data import Images, Split
 from contml.data.features import write_features
 from contml.data.sources import Pixels
 from contml.evaluation import embed_parts
 from contml.labels import CaptionLabels, LabelSpace, NumberLabels, SegmentationLabels, nearest
-from support import sweeps
-from support.fake_runs import poses
 from support.items import Number, square
 
 cache = sys.modules["contml.labels.neighbours"]
@@ -81,7 +77,7 @@ def _search(slow: Slow, same: LabelSpace, folder: Path, seconds: float) -> None:
     assert torch.equal(found.distances, expected.distances)
 
 
-def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> None:
+def embeddings(folder: Path, count: int, seconds: float) -> None:
     """The embeddings of drawn images in a file; an image is an item."""
     names = [str(number) for number in range(count)]
     pictures = [Pixels(np.full((2, 2, 3), (n % 256, n // 256, 0), np.uint8)) for n in range(count)]
@@ -92,32 +88,14 @@ def embeddings(folder: Path, count: int, seconds: float, cluster: str = "") -> N
         SlowNetwork(folder, seconds),
         Images(2, 2),
         lambda names, values, made: write_features(folder / "embeddings.npz", names, None, values, made),
-        cluster=cluster,
     )
     with np.load(folder / "embeddings.npz") as found:
         assert found["features"].ravel().tolist() == [*range(count)]
         assert found["names"].tolist() == names
 
 
-def trainings(folder: Path, count: int, seconds: float) -> None:
-    """A sweep of two trials; a training is an item, and its number is twice its seed, plus one in the second trial."""
-    os.chdir(folder)
-    fake, margins = sweeps.Trainings(), (0.05, 0.1)
-
-    def train(experiment, root, **options):
-        values = experiment.values
-        square(folder, seconds, Number(2 * values["seed"] + margins.index(values["loss"]["margin"])))
-        return fake.train(experiment, root, **options)
-
-    sys.modules["contml.app.trials.sweep"].train = train
-    result = sweep("own.yaml", ["seed=0"], ["loss.margin=0.05,0.1"], seeds=count // 2)
-    for trial in result.trials:
-        shares = [sweeps.share(trial.params["loss.margin"], 0.002, seed, 0) for seed in range(count // 2)]
-        assert [*trial.values.values()] == [poses(share).main.model for share in shares]
-
-
 if __name__ == "__main__":
     cache._ROWS = embed_parts._PART = 1
     print("ready", flush=True)
-    scripts = {"maps": maps, "captions": captions, "embeddings": embeddings, "trainings": trainings}
+    scripts = {"maps": maps, "captions": captions, "embeddings": embeddings}
     scripts[sys.argv[4]](Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Batches to test with: hypothesis strategies, batches whose answer is known, and fixed lists of awkward cases.
+"""Batches to test with: hypothesis strategies, and fixed lists of awkward cases.
 
 Everything is float64; label distances are numbers that float32 holds exactly, so that a cast on the way changes neither
 values nor ties. `smooth=False` marks a case with identical embeddings, or an embedding of norm 0: a square root has a
@@ -127,7 +127,7 @@ def retrievals(draw: st.DrawFn, max_queries: int = 5, max_gallery: int = 12) -> 
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the answer is known
+# label distances
 
 
 def label_distances_of(labels: Tensor) -> Tensor:
@@ -139,19 +139,6 @@ def label_distances_of(labels: Tensor) -> Tensor:
 def class_distances(classes: Tensor) -> Tensor:
     """0 where the class is the same, else 1: `[N, N]`."""
     return (classes[:, None] != classes[None]).double()
-
-
-def separated_classes(sizes: tuple[int, ...] = (3, 2, 1), norm: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Class c is `sizes[c]` copies of norm x unit vector c: s = 1 inside, 0 across; D = 0 inside, 2 norm^2 across."""
-    classes = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
-    return norm * torch.eye(len(sizes), dtype=torch.float64)[classes], classes
-
-
-def collapsed_classes(sizes: tuple[int, ...] = (3, 2, 1)) -> tuple[Tensor, Tensor, int]:
-    """(embeddings, classes, number of valid triplets): all embeddings the same, so each hinge is its margin."""
-    classes = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
-    triplets = sum(n * (n - 1) * (sum(sizes) - n) for n in sizes)
-    return torch.ones(sum(sizes), 3, dtype=torch.float64), classes, triplets
 
 
 # ---------------------------------------------------------------------------------------------------------------------

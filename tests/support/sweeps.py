@@ -51,13 +51,6 @@ def task(own_val: bool = False) -> Task:
     return Task(squares(100), test, squares(12, seed=2) if own_val else None)
 
 
-def counted_task(folder: str) -> Task:
-    """The same task; the file `begun` of the folder has the process of each call, a line each."""
-    with (Path(folder) / "begun").open("a") as file:
-        file.write(f"{os.getpid()}\n")
-    return task()
-
-
 def failing_task(dies: bool) -> Task:
     """A task that can be built only in the process of the sweep.
 
@@ -77,25 +70,25 @@ def config(folder: Path) -> str:
     return str(folder / "own.yaml")
 
 
-def share(margin, rate, seed, fold):
+def share(margin, rate, seed):
     """A result that depends on all options, best at a margin of 0.12."""
-    return 0.2 + (margin - 0.12) ** 2 + 0.01 * abs(math.log10(rate) + 2.5) + 0.003 * ((7 * seed + 3 * fold) % 5)
+    return 0.2 + (margin - 0.12) ** 2 + 0.01 * abs(math.log10(rate) + 2.5) + 0.003 * (7 * seed % 5)
 
 
 class Trainings:
     """Stands for `train` of an experiment: the result is a function of the options. Counts the trainings.
 
     Attributes:
-        done: the options of the trainings that were begun: margin, lr, seed, fold.
+        done: the options of the trainings that were begun: margin, lr, seed.
         diverges: whether a training with this margin diverges.
         learns: whether a training with this margin improves on the initial weights.
-        share: the result of a training, as a share of that of a random ranking, by margin, lr, seed and fold.
+        share: the result of a training, as a share of that of a random ranking, by margin, lr and seed.
         queries: whether a training keeps the metric of each query.
         stop_at: the number of the training that is interrupted.
     """
 
     def __init__(self) -> None:
-        self.done: list[tuple[float, float, int, int]] = []
+        self.done: list[tuple[float, float, int]] = []
         self.diverges = lambda margin: False
         self.learns = lambda margin: True
         self.share = share
@@ -108,20 +101,20 @@ class Trainings:
         assert values["training"]["select"] == "val"
         run = create(root, experiment.name, folder)
         margin, rate = values["loss"].get("margin", 0.5), values["optimizer"]["lr"]
-        seed, fold = values["seed"], values["training"]["val_fold"] or 0
-        self.done.append((margin, rate, seed, fold))
+        seed = values["seed"]
+        self.done.append((margin, rate, seed))
         (run.checkpoints / "last.safetensors").write_bytes(b"weights")
         if len(self.done) > self.stop_at:
             raise Interrupted("stopped by SIGINT")
         if self.diverges(margin):
             raise DivergedError("loss", "not finite in epoch 1: training diverged")
         run.config.write_text("seed: 0")
-        evaluation = poses(self.share(margin, rate, seed, fold))
+        evaluation = poses(self.share(margin, rate, seed))
         result = Evaluated(evaluation, "val", "best", 2 if self.learns(margin) else 0, 2)
         if self.queries:
-            of_queries = evaluation.main.model + 100 * np.random.default_rng(fold).normal(size=50)
+            of_queries = evaluation.main.model + 100 * np.random.default_rng(0).normal(size=50)
             of_queries += evaluation.main.model - of_queries.mean()
-            names = [f"fold {fold}, query {number}" for number in range(50)]
+            names = [f"query {number}" for number in range(50)]
             values = QueryValues.of(evaluation.headline, names, torch.from_numpy(of_queries))
             values.save(run.query_values("val"))
         (run.folder / "evaluation.json").write_text(json.dumps(result.to_dict()))

@@ -1,7 +1,5 @@
 """Tables of drawn dials with labels of every kind, as users have them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

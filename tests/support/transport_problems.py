@@ -1,7 +1,5 @@
 """The solver of the transport problem on arrays of problems, for tests."""
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

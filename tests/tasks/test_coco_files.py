@@ -1,7 +1,5 @@
 """COCO annotation files, read as pycocotools reads them."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

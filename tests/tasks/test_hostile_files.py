@@ -1,7 +1,5 @@
 """Files that are small, and large or slow when they are read: they are refused, and cost little."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import pkgutil
@@ -34,24 +32,9 @@ from contml.tasks.table.columns import guess_cells
 
 #: The pieces of which long texts are made.
 PIECES = (
-    "1",
-    "1.",
-    ",111",
-    "lat",
-    "lon",
-    "_",
-    "_id",
-    "_class",
-    "k",
-    " ",
-    ";",
-    "2026-11-11",
-    "(column 1",
-    "[",
-    "e",
+    *("1", "1.", ",111", "lat", "lon", "_", "_id", "_class", "k", " ", ";", "2026-11-11", "(column 1", "[", "e"),
     "img/",
-    "map ",
-    "place ",
+    *("map ", "place "),
 )
 LENGTH = 40_000
 

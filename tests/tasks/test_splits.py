@@ -1,7 +1,5 @@
 """The splits of users: which words are understood, in which files, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,18 +7,7 @@ import pytest
 from support.refusals import refuses
 
 from contml.data.tables import refuse_object
-from contml.tasks._readers.splits import (
-    SplitItems,
-    part_of,
-    parts_of,
-    queries_like,
-    read_lists,
-    split_by_lists,
-)
-from contml.tasks.captions.drawn_scenes import synthetic as scenes
-from contml.tasks.classes.drawn_beetles import synthetic as beetles
-from contml.tasks.layout.drawn_rooms import synthetic as rooms
-from contml.tasks.pose.drawn_persons import synthetic as people
+from contml.tasks._readers.splits import SplitItems, part_of, parts_of, queries_like, read_lists, split_by_lists
 
 WORDS = {
     "train": ("train", "Training", " TRN "),
@@ -108,35 +95,6 @@ def test_the_share_of_queries_of_a_validation_split():
     assert queries_like(200, 1000, 500) == 100
     assert queries_like(0, 1000, 500) == 0
     assert queries_like(998, 1000, 3) == 1
-
-
-# Synthetic data
-
-
-@pytest.mark.parametrize(
-    ("draw", "sizes"),
-    [
-        (people, {"train": 4, "val": 3, "test": 6, "queries": 2, "size": 16}),
-        (rooms, {"train": 4, "val": 3, "test": 6, "queries": 2, "size": 16}),
-        (scenes, {"train": 40, "val": 5, "test": 10, "queries": 2, "size": 16, "dim": 5}),
-    ],
-)
-def test_synthetic_data_draw_a_validation_split_of_their_own(draw, sizes):
-    task, other = draw(**sizes), draw(**{**sizes, "val": sizes["val"] + 1})
-    assert [len(split) for split in task.splits.values()] == [sizes["train"], sizes["val"], sizes["test"]]
-    assert len({name for split in task.splits.values() for name in split.names}) == sum(map(len, task.splits.values()))
-    for part, split in task.splits.items():
-        for row in range(len(split)):
-            assert (split.image(row) == other.splits[part].image(row)).all()
-        if part != "val":
-            assert split.labels.fingerprint() == other.splits[part].labels.fingerprint()
-
-
-def test_validation_beetles_are_of_other_genera():
-    task = beetles(classes=8, per_class=2, val_classes=8, val_per_class=2, test_classes=8, test_per_class=2, size=12)
-    genera = [{name.split()[0] for name in split.labels.colours().classes} for split in task.splits.values()]
-    assert [len(split) for split in task.splits.values()] == [16, 16, 16]
-    assert len(set.union(*genera)) == sum(map(len, genera)), "two genera each"
 
 
 # Objects

@@ -1,7 +1,5 @@
 """Paths of images as Windows and macOS write them, in every file that names images."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unicodedata import normalize

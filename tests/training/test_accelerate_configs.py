@@ -1,7 +1,5 @@
 """The config files for `accelerate launch`: accelerate reads them, and they start trainings."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -87,11 +85,8 @@ def test_two_processes_train_on_a_cpu(file, tmp_path, alone):
 
 LAUNCH = {
     "FSDP": {"ACCELERATE_USE_FSDP": "true"},
-    "DeepSpeed": {"ACCELERATE_USE_DEEPSPEED": "true"},
-    "Megatron-LM": {"ACCELERATE_USE_MEGATRON_LM": "true"},
-    "tensor or context parallelism": {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"},
-    "gradient_accumulation_steps 4": {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"},
     "dynamo_backend INDUCTOR": {"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"},
+    "gradient_accumulation_steps 4": {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"},
     "mixed_precision bf16, but the training has no": {"ACCELERATE_MIXED_PRECISION": "bf16"},
 }
 

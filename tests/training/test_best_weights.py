@@ -1,20 +1,15 @@
 """Selection: the validation split chooses the weights and stops training early; the test split chooses nothing."""
 
-from __future__ import annotations
-
 import json
 import math
-import re
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from scipy.stats import t
 from support.miniature import Flat, assert_equal, small_trainer, squares, weights
-from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import from_text, kill_at, without_speed
+from support.runs import Killed, from_text, kill_at, of_two_processes, without_reports, without_speed
 
 from contml.app.experiment import evaluate_run, read_evaluation, report_run, resume, train
 from contml.evaluation.results import Curve, Evaluation
@@ -97,17 +92,6 @@ def test_patience_counts_evaluations_without_a_better_result(patience):
 def test_options():
     with refuses("patience", got="3", hint="select=val"):
         Training(select="none", patience=3)
-    with refuses("patience", got="0"):
-        Training(patience=0)
-    for share in (0, 0.6, -1):
-        with refuses("val_share", got=str(share)):
-            Training(val_share=share)
-    assert Training(val_share=0.15, val_fold=5).val_fold == 5
-    with refuses("val_fold", got="-1", allowed="at least 0"):
-        Training(val_fold=-1)
-    for share, fold, last in ((0.1, 10, 9), (0.15, 6, 5), (0.35, 2, 1), (0.5, 2, 1)):
-        with refuses("val_fold", got=str(fold), allowed=f"0 to {last}"):
-            Training(val_share=share, val_fold=fold)
 
 
 # -- in training -------------------------------------------------------------------------------------------------------
@@ -203,10 +187,6 @@ def test_it_stops_early_and_resumes_bit_for_bit(tmp_path):
     assert_equal(weights(again), expected)
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
 def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
@@ -260,25 +240,19 @@ def test_broken_validation_images_are_skipped(tmp_path):
     assert {"square 3", "square 8"} <= {*trainer.images.left_out}
 
 
+def best_of_training():
+    """In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten."""
+    trainer = stopping(model=Flat().double())
+    trainer.fit()
+    return trainer.epoch, trainer.best.epoch, trainer.best.weights
+
+
 @pytest.mark.slow
-def test_two_processes_equal_one(tmp_path):
-    # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
-    alone = stopping(model=Flat().double())
-    alone.fit()
-    script = (
-        "import os, sys; from test_best_weights import *\n"
-        f"os.chdir('{tmp_path}')\n"
-        "trainer = stopping(model=Flat().double()); trainer.fit()\n"
-        "rank = str(trainer.accelerator.process_index)\n"
-        "torch.save(trainer.best.weights, 'best' + rank)\n"
-        "open('epochs' + rank, 'w').write(f'{trainer.epoch} {trainer.best.epoch}')\n"
-    )
-    run_connected(script, seconds=120)
-    for rank in "01":
-        assert (tmp_path / f"epochs{rank}").read_text() == f"{alone.epoch} {alone.best.epoch}"
-        found = torch.load(tmp_path / f"best{rank}")
-        for name, value in alone.best.weights.items():
-            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
+def test_two_processes_equal_one():
+    *epochs, expected = best_of_training()
+    for *epochs_of_two, found in of_two_processes(best_of_training):
+        assert epochs_of_two == epochs
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
 
 # -- in a run ----------------------------------------------------------------------------------------------------------
@@ -291,7 +265,8 @@ def experiment(folder, *overrides):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
-    return train(experiment(folder, "training.epochs=4", "training.evaluate_every=1"), folder / "runs")
+    with without_reports():
+        return train(experiment(folder, "training.epochs=4", "training.evaluate_every=1"), folder / "runs")
 
 
 @pytest.fixture
@@ -321,10 +296,9 @@ def test_the_best_weights_are_the_result(finished):
     assert (run.evaluation().read_bytes(), run.embeddings("test").read_bytes()) == saved
     assert json.loads(run.evaluation("last").read_text())["checkpoint"] == "last"
     assert run.embeddings("test", "last").exists()
-    page = without_time((run.folder / "report.html").read_text())
-    assert without_time(report_run(run.folder, trust=True).read_text()) == page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_select_none_trains_on_all_items_and_keeps_the_last_weights(tmp_path):
     made = experiment(tmp_path, "training.select=none")
@@ -351,13 +325,6 @@ def test_a_validation_split_too_small_for_its_choice_is_said(finished):
         assert bool(words) == bool(one.doubt)
 
 
-def test_runs_that_differ_in_the_seed_of_training_have_the_same_splits(tmp_path):
-    found = [experiment(tmp_path, f"seed={seed}").build_task() for seed in (0, 1)]
-    assert list(found[0].val.names) == list(found[1].val.names)
-    other = experiment(tmp_path, "training.val_fold=1").build_task()
-    assert not {*other.val.names} & {*found[0].val.names}
-
-
 # -- changed configs and finished runs ---------------------------------------------------------------------------------
 
 
@@ -369,15 +336,14 @@ def edited(run, old, new):
     return run.folder
 
 
-@pytest.mark.parametrize("command", [evaluate_run, report_run, resume])
 @pytest.mark.parametrize(
-    ("old", "new", "got"),
+    ("command", "old", "new", "got"),
     [
-        ("margin: 0.5", "margin: 0.6", "loss.margin: 0.5 -> 0.6"),
-        ("normalize: false", "normalize: true", "model.normalize: false -> true"),
-        ("classes: true", "classes: true\n  note: 3", "task.note"),
-        ("val_share: 0.1", "val_share: 0.2", "training.val_share: 0.1 -> 0.2"),
-        ("select: val", "select: none", "training.select"),
+        (evaluate_run, "margin: 0.5", "margin: 0.6", "loss.margin: 0.5 -> 0.6"),
+        (report_run, "normalize: false", "normalize: true", "model.normalize: false -> true"),
+        (resume, "classes: true", "classes: true\n  note: 3", "task.note"),
+        (resume, "val_share: 0.1", "val_share: 0.2", "training.val_share: 0.1 -> 0.2"),
+        (evaluate_run, "select: val", "select: none", "training.select"),
     ],
 )
 def test_an_edited_config_is_refused(restored, command, old, new, got):
@@ -404,21 +370,3 @@ def test_a_finished_run_says_how_it_can_be_trained_longer(restored):
     folder = edited(restored, "epochs: 4", "epochs: 9")
     with refuses(str(restored.config), got="training.epochs: 4 -> 9", hint=command):
         resume(folder, trust=True)
-
-
-def test_a_new_run_from_the_weights_of_another(restored, tmp_path):
-    last = restored.checkpoints / "last.safetensors"
-    longer = experiment(tmp_path, f"model.weights={last}")
-    model = longer.build_model(longer.build_task())
-    assert_equal(model.state_dict(), load_file(last))
-    for option, value in (("dim", 5), ("normalize", "true")):
-        with refuses(f"weights {last}", got=f"trained with {option}=", hint=f"set model.{option}="):
-            changed = experiment(tmp_path, f"model.weights={last}", f"model.{option}={value}")
-            changed.build_model(changed.build_task())
-
-
-def without_time(page):
-    """A report without the minute in which it was written."""
-    text, count = re.subn(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page)
-    assert count == 1
-    return text

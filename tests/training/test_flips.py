@@ -1,7 +1,5 @@
 """Mirrored images: refused where they would change the label distances that a loss reads."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.label_spaces import SPACES

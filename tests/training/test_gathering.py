@@ -1,7 +1,5 @@
 """What processes gather: items of each, and an evaluation by the first one."""
 
-from __future__ import annotations
-
 import pytest
 from support.processes import run_connected
 

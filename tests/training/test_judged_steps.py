@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from support.miniature import Flat, augmented, squares, weights
-from support.processes import run_connected
 from support.refusals import refuses
-from support.runs import assert_resumes
+from support.runs import assert_resumes, of_two_processes
 
 from contml.data import Split
 from contml.evaluation.judgments import JudgmentEvaluator
@@ -282,22 +280,16 @@ def test_broken_images_leave_out_their_judgments(kind):
     assert not set(judged.labels.members.tolist()) & {3, 9}
 
 
+def of_float64(kind):
+    trainer = judged_trainer(kind, model=Flat().double())
+    trainer.fit()
+    return weights(trainer), trainer.evaluate(trainer.watched["test"])[0].main.model
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
-def test_two_processes_equal_one(tmp_path, kind):
-    alone = judged_trainer(kind, model=Flat().double())
-    alone.fit()
-    value = alone.evaluate(alone.watched["test"])[0].main.model
-    script = (
-        "import os; from test_judged_steps import *; from safetensors.torch import save_file\n"
-        f"trainer = judged_trainer('{kind}', model=Flat().double()); trainer.fit()\n"
-        f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
-        "save_file(trainer.bare_model.state_dict(), rank)\n"
-        "open('value' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].main.model))\n"
-    )
-    run_connected(script, seconds=240)
-    for rank in "01":
-        found = load_file(tmp_path / rank)
-        for name, weight in weights(alone).items():
-            torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-11)
-        assert float((tmp_path / f"value{rank}").read_text()) == pytest.approx(value, abs=1e-9)
+def test_two_processes_equal_one(kind):
+    expected, value = of_float64(kind)
+    for found, value_of_two in of_two_processes(of_float64, kind):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert value_of_two == pytest.approx(value, abs=1e-9)

@@ -1,7 +1,5 @@
 """Trackers: what a training logs is also in TensorBoard or Weights & Biases, once, in one log over all sessions."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -50,6 +48,7 @@ def same(found, expected):
 
 @tensorboard
 @quiet
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_tensorboard_has_the_metrics_the_options_and_the_result(tmp_path):
     run = train(load("pose/synthetic", [*TINY, "training.tracker=tensorboard"]), tmp_path)

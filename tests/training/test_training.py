@@ -1,8 +1,5 @@
 """The trainer: it learns, resumes bit for bit, gives the same result on several processes, and reports errors."""
 
-from __future__ import annotations
-
-import json
 import math
 import shutil
 import signal
@@ -16,19 +13,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
-from support.processes import run_connected, script_environment
+from support.processes import script_environment
 from support.refusals import refuses
-from support.runs import Killed, kill_at, whole_state, without_speed
+from support.runs import Killed, assert_resumes, kill_at, of_two_processes, whole_state, without_speed
 
 from contml import InputError
 from contml.app.experiment import load, resume, train
-from contml.config import data_arguments
 from contml.data import Images
 from contml.labels import ClassLabels, NumberLabels
-from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
+from contml.losses import LogRatioLoss, ProxyAnchorLoss, RAWLoss
 from contml.runs import Run, create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
-from contml.training.checkpoint import load_state, save_state
+from contml.training.checkpoint import load_state
 from contml.training.setup import model_groups
 
 TEST = squares(20, seed=1)
@@ -36,7 +32,7 @@ COMMAND = [sys.executable, "-c", "from contml.app.cli import main; main()"]
 
 
 def test_it_learns():
-    trainer = small_trainer(model=Flat(), epochs=15, batches=15)
+    trainer = small_trainer(model=Flat(), epochs=8, batches=15)
     before = trainer.evaluate(TEST)[0].curves["label_distance"].model[2]
     trainer.fit()
     after = trainer.evaluate(TEST)[0].curves["label_distance"]
@@ -45,9 +41,8 @@ def test_it_learns():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [[], ["schedule=cosine", "optimizer=adam"]])
-def test_without_epochs_the_untrained_features_are_evaluated(tmp_path, changes):
-    options = ["training.epochs=0", "model.dim=null", *changes]
+def test_without_epochs_the_untrained_features_are_evaluated(tmp_path):
+    options = ["training.epochs=0", "model.dim=null", "schedule=cosine", "optimizer=adam"]
     run = train(load("pose/synthetic", [*TINY, *options]), tmp_path)
     rows = run.rows()
     assert [row["event"] for row in rows] == ["evaluation"]
@@ -135,28 +130,17 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
             split,
             trainer.sampler,
             trainer.images,
-            Training(epochs=2, clip_norm=1.0, clip_value=0.1),
+            Training(epochs=2, clip_norm=1.0, clip_value=0.1, checkpoint_minutes=0.0),
             optimizer=lambda groups: OPTIMIZERS["adamw"](lr=1e-2, loss_lr=1.0, groups=groups),
             schedule=lambda optimizer, steps, total: SCHEDULES["cosine"](optimizer=optimizer, total_steps=total),
             run=run,
             quiet=True,
         )
 
-    whole = make(None)
-    whole.fit()
-    half = make(create(tmp_path, "half"))
-    half.options = Training(epochs=1, clip_norm=1.0, clip_value=0.1)
-    half.fit()
-    rest = make(half.run)
-    rest.resume()
-    rest.fit()
-    assert_equal(weights(rest), weights(whole))
-    proxies = [trainer.training_step.loss.proxies for trainer in (whole, half, rest)]
-    assert torch.equal(proxies[2], proxies[0])
-    assert not torch.equal(proxies[2], proxies[1])
-    saved = load_state(half.run.checkpoints / "state.safetensors")[0]["step"]
+    whole = assert_resumes(make, tmp_path, (0, 3), (1, 2))
+    saved = load_state(whole.run.checkpoints / "state.safetensors")[0]["step"]
     assert saved.keys() == {"loss.proxies", "loss.index.names_hash"}
-    assert torch.equal(saved["loss.proxies"], proxies[2])
+    assert torch.equal(saved["loss.proxies"], whole.training_step.loss.proxies)
 
 
 @pytest.mark.slow
@@ -218,23 +202,6 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path):
         small_trainer(trainer.run).resume()
 
 
-def test_state_round_trip(tmp_path):
-    parameter = torch.nn.Parameter(torch.randn(3))
-    optimizer = torch.optim.AdamW([parameter], lr=0.1)
-    parameter.sum().backward()
-    optimizer.step()
-    save_state(tmp_path / "x.safetensors", {"model": {"a.b": torch.arange(3)}}, optimizer.state_dict(), {"n": [1.5]})
-    tensors, state, numbers = load_state(tmp_path / "x.safetensors")
-    assert torch.equal(tensors["model"]["a.b"], torch.arange(3))
-    assert numbers == {"n": [1.5]}
-    fresh = torch.optim.AdamW([parameter], lr=0.2)
-    fresh.load_state_dict(state)
-    again, before = fresh.state_dict(), optimizer.state_dict()
-    assert json.dumps(again["param_groups"]) == json.dumps(before["param_groups"])
-    for name, value in before["state"][0].items():
-        assert torch.equal(again["state"][0][name], value)
-
-
 class StepOf(TrainingStep):
     """A step that is a function."""
 
@@ -271,13 +238,6 @@ def test_a_batch_of_broken_images_is_skipped():
     assert trainer.steps_done == 5
 
 
-def test_divergence_is_reported():
-    step = StepOf(lambda model, images, labels, anchors: model(images).sum() * torch.nan)
-    trainer = small_trainer(model=Flat(), step=step)
-    with refuses("loss", got="not finite in epoch 1, by step 1", hint="learning rate"):
-        trainer.fit()
-
-
 def test_weights_that_diverged_never_replace_good_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["contml.training.trainer"], "_ROWS", 1)  # the loss is checked once per run
     calls = []
@@ -301,19 +261,12 @@ def test_training_does_not_change_the_callers_generator():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires not in ("any", "graded")])
-def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step(name):
-    takes = data_arguments(LOSSES[name])
-    loss = LOSSES[name](**{key: 4 for key in ("num_classes", "embedding_dim") if takes.get(key)})
-    with refuses(type(loss).__name__, got="graded"):
-        small_trainer(loss=loss)
-
-
-@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].requires == "graded"])
-def test_a_loss_on_graded_labels_refuses_classes_before_the_first_step(name):
-    split = replace(squares(), labels=ClassLabels(torch.arange(30) % 5))
-    with refuses(LOSSES[name].__name__, got="classes", allowed="graded"):
-        small_trainer(split=split, loss=LOSSES[name]())
+def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step():
+    for loss in (RAWLoss(), ProxyAnchorLoss(num_classes=4, embedding_dim=4)):
+        with refuses(type(loss).__name__, got="graded"):
+            small_trainer(loss=loss)
+    with refuses("LogRatioLoss", got="classes", allowed="graded"):
+        small_trainer(split=replace(squares(), labels=ClassLabels(torch.arange(30) % 5)))
 
 
 class NoRequires(torch.nn.Module):
@@ -377,8 +330,8 @@ class Places(TrainingStep):
         return {"place_error": self.error.item()}
 
 
-@pytest.mark.parametrize("lr", [0.2, 0.0])
-def test_a_network_of_a_step_has_its_own_learning_rate(lr):
+def test_a_network_of_a_step_has_its_own_learning_rate():
+    lr = 0.2
     trainer = small_trainer(model=Flat(), step=Places(lr), clip_norm=1e-9, clip_value=1e-9)
     assert [(g["name"], g["initial_lr"], g["weight_decay"]) for g in trainer.optimizer.param_groups] == [
         ("backbone", 0.01, 5e-4),
@@ -397,9 +350,11 @@ def test_a_network_of_a_step_has_its_own_learning_rate(lr):
 
 
 def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
-    whole = small_trainer(create(tmp_path, "whole"), step=Places())
-    begin = whole_state(whole)
-    whole.fit()
+    def make(run):
+        return small_trainer(run, step=Places(), checkpoint_minutes=0.0)
+
+    begin = whole_state(make(None))
+    whole = assert_resumes(make, tmp_path, (0, 0), (0, 3), (1, 2))
     expected = whole_state(whole)
     assert expected.keys() == {f"model.linear.{name}" for name in ("weight", "bias")} | {
         "step.network.weight",
@@ -410,15 +365,6 @@ def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
     assert expected["step.images"] == 100
     saved = load_state(whole.run.checkpoints / "state.safetensors")[0]
     assert_equal({f"{part}.{name}": value for part, state in saved.items() for name, value in state.items()}, expected)
-    for stop in (0, 3, 7):  # at once, inside the first epoch and inside the second
-        run = create(tmp_path, "killed")
-        kill_at(small_trainer(run, step=Places(), checkpoint_minutes=0.0), *divmod(stop, 5))
-        resumed = small_trainer(run, step=Places(seed=6))  # its weights will be replaced
-        resumed.resume()
-        assert resumed.steps_done == stop
-        resumed.fit()
-        assert_equal(whole_state(resumed), expected)
-        assert without_speed(run) == without_speed(whole.run)
 
 
 def test_the_logs_of_a_step_are_in_the_metrics(tmp_path):
@@ -576,27 +522,21 @@ def test_bfloat16_trains_with_the_loss_in_float32():
     assert all(value.dtype == torch.float32 for value in weights(trainer).values())
 
 
+def of_float64(with_regularizer):
+    """Weights and correlation of a training. Log-ratios of near pairs magnify how float32 rounds five rows or ten."""
+    loss = regularized() if with_regularizer else LogRatioLoss()
+    trainer = small_trainer(model=Flat().double(), loss=loss)
+    trainer.fit()
+    return weights(trainer), trainer.evaluate(trainer.watched["test"])[0].spearman
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [LogRatioLoss, regularized])
-def test_two_processes_equal_one(tmp_path, loss):
-    # In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten.
-    alone = small_trainer(model=Flat().double(), loss=loss())
-    alone.fit()
-    spearman = alone.evaluate(TEST)[0].spearman
-    script = (
-        "import os, sys, torch; from support.miniature import *\n"
-        "from safetensors.torch import save_file\n"
-        f"trainer = small_trainer(model=Flat().double(), loss={loss.__name__}()); trainer.fit()\n"
-        f"os.chdir('{tmp_path}'); rank = str(trainer.accelerator.process_index)\n"
-        "save_file(trainer.bare_model.state_dict(), rank)\n"
-        "open('spearman' + rank, 'w').write(repr(trainer.evaluate(trainer.watched['test'])[0].spearman))\n"
-    )
-    run_connected(script, seconds=120)
-    for rank in "01":
-        found = load_file(tmp_path / rank)
-        for name, value in weights(alone).items():
-            torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-11)
-        assert float((tmp_path / f"spearman{rank}").read_text()) == pytest.approx(spearman, abs=1e-3)
+@pytest.mark.parametrize("with_regularizer", [False, True])
+def test_two_processes_equal_one(with_regularizer):
+    expected, spearman = of_float64(with_regularizer)
+    for found, value in of_two_processes(of_float64, with_regularizer):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+        assert value == pytest.approx(spearman, abs=1e-3)
 
 
 def test_nothing_to_resume_starts_from_the_beginning(tmp_path):

@@ -1,14 +1,12 @@
 """A result of untrained weights says so, for every loss and kind of result, wherever the result is shown."""
 
-from __future__ import annotations
-
 import html
 import json
 from dataclasses import replace
 
 import pytest
 import torch
-from support.captioning import LSTM, without
+from support.captioning import SMALL_DECODERS, without
 from support.choices import mostly_slow
 from support.fake_runs import classes, poses
 from support.miniature import Flat, small_trainer, squares
@@ -36,7 +34,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", mostly_slow(LOSSES, 6))
 def test_every_loss_trains_the_network_or_not(tmp_path, name):
     """Also where the loss has parameters, which are trained all the same."""
     of_classes = LOSSES[name].requires in ("classes", "binary")
@@ -72,33 +70,6 @@ def test_a_gradient_of_zero_is_no_training(tmp_path):
         assert rest.trained == (before is None)
         rest.fit()
         assert rest.trained
-
-
-class Proxy(torch.nn.Module):
-    """A loss with a parameter."""
-
-    requires = "any"
-
-    def __init__(self):
-        super().__init__()
-        self.proxy = torch.nn.Parameter(torch.ones(()))
-
-    def forward(self, embeddings, labels, *, anchors=None):
-        return (embeddings.mean() - self.proxy) ** 2
-
-
-class Features(torch.nn.Module):
-    """The features of a frozen backbone, without a head."""
-
-    def forward(self, images):
-        return images.flatten(1).float()
-
-
-def test_only_the_loss_is_trained():
-    trainer = small_trainer(model=Features(), loss=Proxy(), epochs=1)
-    trainer.fit()
-    assert trainer.training_step.loss.proxy != 1
-    assert not trainer.trained
 
 
 def test_weights_that_were_saved_within_the_first_epoch_are_trained(tmp_path):
@@ -140,7 +111,7 @@ def test_other_results_that_are_none():
             Evaluated.from_dict({**one.to_dict(), "epoch": epoch})
 
 
-@pytest.fixture(scope="module", params=["graded", "classes", "captions"])
+@pytest.fixture(scope="module", params=mostly_slow(["graded", "classes", "captions"], 1))
 def kind(request):
     return request.param
 
@@ -149,7 +120,7 @@ def made(folder, kind, *changes):
     if kind == "captions":
         head = [each.replace("optimizer.lr", "optimizer.head_lr") for each in changes if "optimizer.lr" in each]
         changes = [
-            *LSTM,
+            SMALL_DECODERS["lstm"],
             "training.epochs=2",
             "model.freeze_batch_norm=true",
             "step.embedding_epochs=0",
@@ -161,7 +132,8 @@ def made(folder, kind, *changes):
     return from_text(folder, kind == "classes", f"loss: {'log_ratio' if kind == 'graded' else 'contrastive'}", *changes)
 
 
-@pytest.mark.parametrize("cause", mostly_slow(CAUSES, 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.usefixtures("no_reports")
 def test_every_kind_of_result_says_so(tmp_path, kind, cause):
     changes, note = CAUSES[cause]
@@ -179,7 +151,7 @@ def untrained(tmp_path_factory, kind):
     return train(made(folder, kind, *changes), folder / "runs"), note
 
 
-def test_it_is_said_by_every_command(contml, untrained, kind, tmp_path):
+def test_it_is_said_by_every_command(contml, accepted, untrained, kind, tmp_path):
     run, note = untrained
     page = html.unescape((run.folder / "report.html").read_text())
     assert '<p class="result">Untrained weights. ' in page
@@ -193,9 +165,6 @@ def test_it_is_said_by_every_command(contml, untrained, kind, tmp_path):
     assert json.loads(contml("evaluate", run.folder, "--trust", "--json")[1])["notes"][0] == note
     if kind != "captions":
         assert f"{run.name}: {note}." in explore_runs([run.folder], trust=True).notes
-        status, out, err = contml("export", run.folder, "exported")
-        assert status == 0, err
+        out, _ = accepted("export", run.folder, "exported")
         assert "untrained weights" in out
-        card = (tmp_path / "exported/README.md").read_text()
-        assert f"\n{note}.\n" in card.replace("\\", "")
         assert "untrained weights" in repr(load_model(tmp_path / "exported"))

@@ -1,23 +1,17 @@
 """Captions: distances against gensim and POT in float64, pruning, nearest sets, files of word vectors, bad input."""
 
-from __future__ import annotations
-
-import pickle
-
 import numpy as np
 import ot
 import pytest
 import torch
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
-from support.label_spaces import captions
 from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels
 from contml.labels.caption_words import tokens
-from contml.testing import check_label_space
 from contml.transport import (
     bags,
     caption_distance,
@@ -155,16 +149,6 @@ def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
     np.testing.assert_allclose(caption_distances.set_distances(packed, packed, tiled), whole, rtol=1e-6)
 
 
-def test_captions_in_tiles_are_a_label_space(monkeypatch):
-    monkeypatch.setattr(caption_distances, "_TILE", 4)
-    check_label_space(captions())
-
-
-def test_words_with_one_vector_are_at_exactly_0():
-    vectors = 100 + np.repeat(gaussian(4, 50), 2, axis=0).astype(np.float64)
-    assert word_movers_distance([[0, 2, 4]], [[1, 3, 5]], vectors).item() == 0
-
-
 def test_a_plan_adds_up_to_the_distance():
     vectors = {"dog": [0.0, 0], "cat": [1, 0], "runs": [0, 5], "sleeps": [1, 5], "grass": [9, 9]}
     plan = word_movers_plan(["dog", "runs", "grass"], ["cat", "sleeps", "grass"], vectors)
@@ -183,11 +167,6 @@ def test_a_plan_adds_up_to_the_distance():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # the label space
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_label_space_keeps_the_contract(seed):
-    check_label_space(CaptionLabels(sentences(random_sets(seed, 30)), keyed(gaussian())))
 
 
 @pytest.mark.parametrize("memory", [1, 64 * 30 * 7])
@@ -244,15 +223,6 @@ def test_the_fingerprint_changes_with_a_word_or_a_vector():
     assert len(marks) == 5
 
 
-def test_more_captions_than_lanes():
-    random = np.random.default_rng(0)
-    sets = [[random_caption(random) for _ in range(count)] for count in (1, 40, 16, 17, 33, 5, 2, 15)]
-    space = CaptionLabels(sentences(sets), keyed(gaussian()))
-    found, expected = space.nearest(3), by_brute_force(space, 3)
-    assert torch.equal(found.rows, expected.rows)
-    assert torch.equal(found.distances, expected.distances)
-
-
 def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     given = [["W0 w1 zebra", "zebra!"], ["", "the"], ["w2 zebra quagga"], []]
     space = CaptionLabels(given, keyed(gaussian()), empty="drop")
@@ -276,12 +246,6 @@ def test_vectors_trained_on_the_captions_are_reproducible():
     a, b, c = (CaptionLabels(given, dim=8, seed=seed).pairwise() for seed in (0, 0, 1))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
-
-
-def test_a_pickled_space_is_the_same():
-    space = CaptionLabels(sentences(random_sets(0)), keyed(gaussian()))
-    copied = pickle.loads(pickle.dumps(space))
-    assert torch.equal(copied.pairwise(), space.pairwise())
 
 
 @needs_data
@@ -317,29 +281,13 @@ def broken(word="w1", value=np.nan):
             "image 1",
             {"got": "2 such images", "hint": "empty=drop"},
         ),
-        (
-            lambda: CaptionLabels([["w0 w1"], ["", " !", "the"]]),
-            "image 1",
-            {"got": "1 such images", "hint": "empty=drop"},
-        ),
-        (lambda: CaptionLabels([["w0"], None], keyed(gaussian())), "captions of image 1", {"got": "None"}),
-        (lambda: CaptionLabels(["w0 w1"], keyed(gaussian())), "captions of image 0", {"got": "'w0 w1'"}),
         (lambda: CaptionLabels([["w0"]], 5), "vectors", {"got": "int", "hint": "KeyedVectors"}),
-        (lambda: CaptionLabels([["zebra"]], keyed(gaussian()), empty="drop"), "captions", {"got": "1 images"}),
-        (
-            lambda: CaptionLabels([["w0"]], keyed(gaussian()), empty="keep"),
-            "empty",
-            {"got": "'keep'", "allowed": "refuse or drop"},
-        ),
-        (lambda: CaptionLabels([["w0 w1"]], broken()), "word 'w1'", {"got": "not finite"}),
         (lambda: CaptionLabels([["w0 w1"]], broken(value=1e30)), "word 'w1'", {"got": "too long"}),
-        (lambda: CaptionLabels([["", "the"]]), "captions", {"got": "no words"}),
         (
             lambda: CaptionLabels([["w0 w1"]], {"w0": [1.0], "w1": [1.0, 2.0]}),
             "word vectors",
             {"got": "'w1' has 2 numbers", "allowed": "must be 1"},
         ),
-        (lambda: CaptionLabels([["w0"]], {"w0": [[1.0, 2.0]]}), "word vectors", {"got": "[1, 2]"}),
         (
             lambda: caption_distance([[["w0"]]], [[["w1"], []]], keyed(gaussian())),
             "item 0",
@@ -351,11 +299,6 @@ def broken(word="w1", value=np.nan):
 def test_bad_input(make, subject, fields):
     with refuses(subject, **fields):
         make()
-
-
-def test_more_neighbours_than_images_are_refused():
-    with refuses("k"):
-        CaptionLabels([["w0"], ["w1"]], keyed(gaussian())).nearest(2)
 
 
 def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_float64():

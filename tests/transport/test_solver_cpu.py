@@ -1,7 +1,5 @@
 """The exact transport solver against POT, on every shape and on ties; it always ends."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Triton kernel equals numba and POT: in Triton's interpreter, and on a GPU; it compiles without spills."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

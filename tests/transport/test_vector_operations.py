@@ -1,7 +1,5 @@
 """Vectors in compiled code, lane by lane as numpy has it."""
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 from hypothesis import example, given, settings, strategies as st

@@ -11,7 +11,7 @@ STOPPED = "contml: stopped"
 
 
 def main() -> None:
-    """Entry point of the `contml` command. Ctrl-C at any moment ends it with one line, and exit status 130."""
+    """Run the `contml` command. Ctrl-C at any moment ends it with one line, and exit status 130."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Stop. In an import, at once: its code may swallow the exception, or turn it into another one."""
+    """Stop. During an import, stop at once: its code may swallow the exception, or turn it into another one."""
     at = frame
     while at is not None:
         if at.f_code.co_filename == "<frozen importlib._bootstrap>":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import textwrap
@@ -18,7 +17,6 @@ from typer.core import TyperGroup
 
 from contml._support.errors import InputError, did_you_mean, lost_worker
 from contml._support.files import write_new
-from contml._support.validation import Range
 from contml.app import experiment
 from contml.app.cli import STOPPED, listing
 from contml.app.cli.comparisons import BENCHMARK_EXAMPLE, COMPARE_EXAMPLE, SWEEP_EXAMPLE, benchmark, compare, sweep
@@ -54,10 +52,11 @@ _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def _set_threads() -> None:
-    """Set how OpenMP's threads wait, and how many there are, unless the user did. Torch reads it when it is imported.
+    """Set how OpenMP's threads wait, and their number, unless the user did. Torch reads both when it is imported.
 
-    Waiting threads sleep, since spinning ones take the time of other work: beside a load, a training is several times
-    slower with them. A container with a quota of processor time gets one thread per processor of its quota.
+    Waiting threads sleep, since spinning threads take the time of other work. On a busy machine, spinning threads make
+    a training several times slower. A container with a quota of processor time gets one thread per processor of its
+    quota.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with suppress(OSError, ValueError):
@@ -67,7 +66,7 @@ def _set_threads() -> None:
 
 
 def main() -> None:
-    """Entry point of the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
+    """Run the `contml` command. Bad input is reported in one line on stderr, with exit status 2."""
     _set_threads()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a pipe on Windows may have a code page that lacks characters
@@ -77,14 +76,10 @@ def main() -> None:
     except InputError as error:
         message = str(fitting(error, *_called(sys.argv[1:])))
     except _UsageError as error:
-        message = _number_error(error) or " ".join(error.format_message().split()).replace(": Value error, ", ": ")
+        message = " ".join(error.format_message().split()).replace(": Value error, ", ": ")
         command = _called(sys.argv[1:])[0]
         is_unknown = message.startswith("No such option") and "Possible" not in message
-        if message.startswith("No such option: --cluster"):
-            having = [name for name, each in _commands().items() if any("--cluster" in one.opts for one in each.params)]
-            message = f"No such option: --cluster; it is an option of {', '.join(having)}"
-            message += "; 'accelerate launch' trains one run on several GPUs" * command.startswith("train")
-        elif is_unknown and command in CONFIGURED:
+        if is_unknown and command in CONFIGURED:
             message += "; an option of the config is written as training.epochs=3"
     except typer.Abort:
         sys.exit(130)
@@ -101,34 +96,13 @@ def main() -> None:
     sys.exit(2)
 
 
-def _commands() -> dict[str, Any]:
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
-    return commands
-
-
 def _called(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """The command that was called, and the options that it has."""
-    commands = _commands()
+    """Return the command that was called, and its options."""
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
     name = next((argument for argument in arguments if argument in commands), "")
     options = [option for parameter in commands[name].params for option in parameter.opts] if name else []
     is_resumed = name == "train" and any(argument.partition("=")[0] == "--resume" for argument in arguments)
     return "train --resume" if is_resumed else name, options
-
-
-def _number_error(error: Exception) -> str:
-    """The error of an option that is no number of its range, as of an option of a config; "" of other errors."""
-    from pydantic_core import ValidationError  # here: most errors are none
-
-    cause, parameter = error.__cause__, getattr(error, "param", None)
-    if not isinstance(cause, ValidationError) or parameter is None:
-        return ""
-    details = cause.errors(include_url=False)[0]
-    if details["type"] not in ("int_parsing", "int_parsing_size", "greater_than_equal", "less_than_equal"):
-        return ""
-    least, most = parameter.min, parameter.max
-    allowed = Range(-math.inf if least is None else least, most=math.inf if most is None else most, whole=True)
-    got = repr(details["input"]) if details["type"] == "int_parsing" else str(details["input"])
-    return str(InputError(max(parameter.opts, key=len), got, f"must be {allowed}"))
 
 
 def _version(requested: bool) -> None:
@@ -157,8 +131,7 @@ app.command(epilog=BENCHMARK_EXAMPLE)(benchmark)
 def evaluate(
     run: RunFolder,
     checkpoint: Annotated[
-        Literal["last", "best", "ema"] | None,
-        typer.Option(help="Which weights. Default: the weights that the run selected."),
+        Literal["last", "best"] | None, typer.Option(help="Which weights. Default: the weights that the run selected.")
     ] = None,
     accept_changes: AcceptChanges = False,
     as_json: Json = False,
@@ -176,21 +149,9 @@ def evaluate(
 
 
 @app.command()
-def report(
-    run: RunFolder,
-    pair: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            metavar="IMAGE IMAGE",
-            help="Two test images, by name or by row, whose label distance is explained (captions: the words that "
-            "were matched). Default: the first query and its best retrieval.",
-        ),
-    ] = None,
-    accept_changes: AcceptChanges = False,
-    trust: Trust = False,
-) -> None:
+def report(run: RunFolder, accept_changes: AcceptChanges = False, trust: Trust = False) -> None:
     """Write the report.html of a run again, with its pictures."""
-    echo(experiment.report_run(run, accept_changes=accept_changes, trust=trust, pair=pair))
+    echo(experiment.report_run(run, accept_changes=accept_changes, trust=trust))
 
 
 app.command(epilog=COMPARE_EXAMPLE)(compare)
@@ -238,5 +199,5 @@ def copy(
     if file.is_dir():
         file = file / f"{config.split('/')[-1]}.yaml"
     before = complete(file)
-    write_new({file: text.encode()})
+    write_new(file, text.encode())
     echo(f"{file}: {before}train it with 'contml train {file}'")

@@ -12,40 +12,35 @@ import typer
 
 from contml._support.errors import InputError
 from contml._support.files import EMBEDDINGS, PREDICTIONS, check_suffix, write_new
-from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
+from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, option, table_options
 from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
 PREDICT_EXAMPLE = """Example: contml predict runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out predicted.csv"""
 CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
 
-Model = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME."),
-]
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one of 'contml export'.")]
 Images = Annotated[
     list[str],
     typer.Argument(
         metavar="IMAGES",
-        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'.",
+        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'; for a model "
+        "of features a file of vectors.",
     ),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")]
 #: Images that are described before progress is shown.
 _CHUNK = 512
-#: The file of a graph by its format.
-_GRAPHS = {"onnx": "model.onnx", "torch": "model.pt2"}
+#: The file of a graph.
+_GRAPH = "model.onnx"
 
 
 def export(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run folder, one of 'contml export', or hf://USER/NAME.")
-    ],
+    run: Model,
     target: Annotated[str, typer.Argument(metavar="DIR", help="The folder to write: new, or empty.")],
     kind: Annotated[
-        Literal["bundle", "onnx", "torch"],
-        typer.Option("--format", help="'onnx' writes DIR/model.onnx, 'torch' DIR/model.pt2 (torch.export)."),
+        Literal["bundle", "onnx"], typer.Option("--format", help="'onnx' writes DIR/model.onnx.")
     ] = "bundle",
     labels: Annotated[
         bool,
@@ -55,13 +50,13 @@ def export(
     ] = True,
     trust: Trust = False,
 ) -> None:
-    """Write the model of a run in a folder of its own: weights, transform of the images, calibration, model card.
+    """Write the model of a run in a folder of its own: weights, transform of the images, calibration.
 
-    It needs neither the data nor the config of the run: contml.load("DIR").embed(images) in Python, or 'contml embed
-    DIR'; of a captioner also contml.load("DIR").caption(images), or 'contml caption DIR'. A network of your own is not
-    part of it. The folder can be uploaded to the Hugging Face hub as it is.
+    The folder needs neither the data nor the config of the run. In Python, use contml.load("DIR").embed(images). On the
+    command line, use 'contml embed DIR'. For a captioner, use contml.load("DIR").caption(images), or 'contml caption
+    DIR'. A network of your own is not part of the folder. The folder can be uploaded to the Hugging Face hub as it is.
 
-    With --format onnx or torch, it is the network of an embedding alone as a graph, which runs without contml; DIR may
+    With --format onnx, only the network of an embedding is written, as a graph that runs without contml. DIR may then
     hold other files.
     """
     folder = Path(target)
@@ -72,8 +67,8 @@ def export(
     if kind == "bundle":
         check_folder(folder)
     else:
-        check_graph(folder / _GRAPHS[kind])
-    before = complete(folder / _GRAPHS.get(kind, RECORD))
+        check_graph(folder / _GRAPH)
+    before = complete(folder / (RECORD if kind == "bundle" else _GRAPH))
     model = load(run, trust=trust)
     if kind == "bundle":
         model.save(folder, labels=labels)
@@ -82,7 +77,7 @@ def export(
             what = model.labelled.sample_words or f"{len(model.labelled.labels):,} training items"
             echo(f"{folder / LABELS} has the labels of {what}: before you publish them, see that you may (--no-labels)")
         return
-    graph = model.export(folder / _GRAPHS[kind])
+    graph = model.export(folder / _GRAPH)
     output = f"embeddings float32 [N, {model.embedding_dim}]"
     difference = f"at most {graph.difference:.1g} from the embeddings of contml"
     echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
@@ -91,8 +86,9 @@ def export(
 def embed(
     run: Model,
     images: Images,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .parquet or .npz.")],
+    out: Annotated[Path, option("FILE", "The file to write: .parquet or .npz.")],
     dim: Dim = None,
+    box: Box = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
@@ -103,8 +99,8 @@ def embed(
     """Write the embeddings of images, with the transform of the evaluation.
 
     The file holds the name of each image (its path below the folder that you gave, or as you wrote it) and its
-    embedding. An image that cannot be read is left out and listed at the end. If it is interrupted, the same command
-    continues; if the file is complete, it stays as it is.
+    embedding. An image that cannot be read is left out and listed at the end. After an interruption, the same command
+    continues. A complete file stays as it is.
     """
     check_suffix(out, EMBEDDINGS)
     from contml._support.progress import progress_bar
@@ -112,7 +108,7 @@ def embed(
     from contml.search.embedding_files import check_file
 
     check_file(out)
-    items = named_images(images, table_options(tables), out)
+    items = named_images(images, table_options(tables), out, box=box)
     before = complete(out)
     model = load(run, trust=trust)
     model = model if dim is None else with_dim(model, dim)
@@ -133,9 +129,11 @@ def embed(
 def predict(
     run: Model,
     images: Images,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a table there instead: .csv or .parquet.")
+    out: Annotated[Path | None, option("FILE", "Write a table there instead: .csv or .parquet.")] = None,
+    where: Annotated[
+        str | None, option("CONDITION", "Only rows of '@items.csv:COLUMN' that meet this: 'price < 500000'.")
     ] = None,
+    box: Box = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
@@ -144,21 +142,23 @@ def predict(
 ) -> None:
     """Predict the labels of images from the nearest training items, with an interval.
 
-    A number, vector, date or level is the weighted mean of the neighbours' labels; any other label is the most central
-    of them. In brackets is the interval that holds the true label with a probability of 90 %, or how far away it is at
-    most, or the probability of a class. It needs the labels that a run keeps, and a bundle with labels. An image that
-    cannot be read is left out and listed.
+    A number, vector, date or level is the weighted mean of the neighbours' labels. Any other label is the most central
+    of the neighbours' labels. The brackets show the interval that holds the true label with a probability of 90 %. For
+    some labels, they show the largest distance to the true label, or the probability of a class. The command needs the
+    labels that a run keeps, or a bundle with labels. An image that cannot be read is left out and listed.
     """
     if out is not None:
         check_suffix(out, PREDICTIONS)
     from contml._support.files import check_new_file
     from contml.search import load, named_images
+    from contml.search.embedding_files import check_takes
     from contml.search.results import prediction_bytes
 
     if out is not None:
         check_new_file(out, begins=b"image," if out.suffix.lower() == ".csv" else b"PAR1")
-    items = named_images(images, table_options(tables), out)
+    items = named_images(images, table_options(tables), out, where, box)
     model = load(run, trust=trust)
+    check_takes(model, items)
     labelled = model.labelled
     note_on_weights(run, model)
     if labelled.sample_words:
@@ -168,7 +168,7 @@ def predict(
     unread = print_unread(broken)
     if out is not None:
         before = complete(out)
-        write_new({out: prediction_bytes(predicted, out.suffix.lower())})
+        write_new(out, prediction_bytes(predicted, out.suffix.lower()))
     if as_json:
         answers_data = [{"image": name, "answers": [a.as_data() for a in each.values()]} for name, each in predicted]
         echo(json.dumps({"predictions": answers_data, "broken": unread_data(broken)}))
@@ -189,7 +189,7 @@ def predict(
 def _described(
     model: Any, items: Sequence[Any], batch_size: int, title: str, describe: Callable[..., Sequence[Any]]
 ) -> tuple[list[tuple[str, Any]], dict[str, str]]:
-    """Return what the model says of each image, by its name, and the cause of each image that cannot be read.
+    """Return the output of the model for each image by its name, and the cause for each unreadable image.
 
     Raises:
         InputError: no image can be read.
@@ -203,7 +203,7 @@ def _described(
             chunk = items[start : start + step]
             for item, value in zip(chunk, describe([item.source for item in chunk]), strict=True):
                 stamp = item.source.stamp
-                cause = model.left_out.get(str(stamp.file) if stamp else item.name, value is None and "unreadable")
+                cause = model.left_out.get(str(stamp) if stamp else item.name, value is None and "unreadable")
                 if cause:
                     broken[item.name] = cause
                 else:
@@ -216,7 +216,7 @@ def _described(
 
 
 def with_dim(model: Any, dim: int) -> Any:
-    """The model with embeddings of `dim` numbers.
+    """Return the model with embeddings of `dim` numbers.
 
     Raises:
         InputError: it was not trained for this length.
@@ -228,7 +228,7 @@ def with_dim(model: Any, dim: int) -> Any:
 
 
 def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
-    """Print that the weights are untrained, and that the model of a captioner gives its embeddings, not captions."""
+    """Print a note if the weights are untrained, and a note that a captioner gives embeddings here, not captions."""
     note_on_weights(run, model)
     if model.captioner is not None:
         embeddings = "the embeddings of its visual network; 'contml caption' describes images"
@@ -236,7 +236,7 @@ def note_on_model(run: Path, model: Any, holds: str, *, as_json: bool) -> None:
 
 
 def note_on_weights(run: Path, model: Any) -> None:
-    """Print that the weights are the initial ones: distances say nothing about the labels then."""
+    """Print a note if the weights are the initial ones. Distances then say nothing about the labels."""
     if not model.bundle.epoch:
         echo(f"note: {run} has its initial weights: no training changed or improved them", err=True)
 
@@ -245,26 +245,25 @@ def caption(
     run: Model,
     images: Images,
     beam: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Captions that beam search keeps. Default: captioner.beam of the run."),
+        int | None, option("N", "Captions that beam search keeps. Default: captioner.beam of the run.", min=1)
     ] = None,
+    box: Box = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
     workers: Workers = 0,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Describe images in words, with a captioner, as its evaluation does.
+    """Describe images with a captioner, in the same way as its evaluation.
 
     An image that cannot be read is left out and listed.
     """
     from contml.search import load, named_images
+    from contml.search.embedding_files import check_takes
 
-    items = named_images(images, table_options(tables))
+    items = named_images(images, table_options(tables), box=box)
     model = load(run, trust=trust)
-    if model.captioner is not None and (length := model.bundle.feature_dim) is not None:
-        problem = f"the model describes vectors of {length} features, not images"
-        raise InputError(model.bundle.name, problem, hint="in Python: contml.load(...).caption(vectors)")
+    check_takes(model, items)
     options: Any = {"beam": beam, "batch_size": batch_size, "workers": workers, "broken": "skip"}
     rows, broken = _described(model, items, batch_size, "captions", partial(model.caption, **options))
     unread = print_unread(broken)

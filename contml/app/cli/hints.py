@@ -1,8 +1,9 @@
-"""Hints that fit the command: what a hint names, the command must have.
+"""Hints that fit the command. A hint may name only options that the command has.
 
-The library says in a hint how an option is set: "complete the file, or set task.missing=drop". Not every command takes
-options of a config: a command that reads a run has the options of the run, one that loads a model has none. So an error
-goes through `fitting` before it is printed. A whole command in a hint, in quotes or after "contml", fits everywhere.
+The library writes in a hint how an option is set: "complete the file, or set task.missing=drop". Not every command has
+options of a config. A command that reads a run has the options of the run. A command that loads a model has none. So an
+error goes through `fitting` before it is printed. A whole command in a hint, in quotes or after "contml", fits
+everywhere.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _KEY = re.compile(rf"\b(?:set [a-z_]+=|(?:{'|'.join(SECTIONS)})\.[a-z_]+)")
 
 
 def fitting(error: InputError, command: str, options: Collection[str]) -> InputError:
-    """The error with a hint that fits the command.
+    """Return the error with a hint that fits the command.
 
     Args:
         error: the error.
-        command: the command that raised it, such as "search"; "train --resume" for a training that goes on.
+        command: the command that raised it, such as "search". "train --resume" is a training that continues.
         options: the options that the command has, such as "--json".
     """
     parts = _BETWEEN.split(error.hint)
@@ -61,7 +62,11 @@ def _fits(clause: str, command: str, options: Collection[str]) -> bool:
 
 
 def _fitted(clause: str, command: str) -> str:
-    """The clause; for a recorded run, another value of an option needs a new run, except that of a place."""
+    """Return the clause in a form that fits the command.
+
+    If the command reads a recorded run, "set KEY=" becomes "start a new run with KEY=". The keys in `PLACES` can be
+    set, so their clauses stay.
+    """
     if command in CONFIGURED or "contml " in clause:
         return clause
     return _SET.sub(lambda found: found.group(0) if found.group(1) in PLACES else "start a new run with ", clause)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -14,63 +13,86 @@ from contml._support.errors import InputError
 from contml._support.files import GALLERIES, check_suffix
 from contml._support.text import score_text
 from contml.app.cli.embed import note_on_model, note_on_weights, with_dim
-from contml.app.cli.options import Cluster, Dim, Json, Tables, Trust, table_options
+from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, option, table_options
 from contml.app.cli.printing import complete, echo, print_table, print_unread, stoppable, unread_data
 
 if TYPE_CHECKING:
-    from contml.search.labelled_items import LabelledItems, LabelQuery
+    from contml.search import Index
+    from contml.search.images import Added
+    from contml.search.inputs import NamedImage
+    from contml.search.labelled_items import By, LabelledItems, LabelQuery
     from contml.search.results import QueryResult
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
 
 _IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
+_QUERIES = f"{_IMAGES} Of an index of vectors: ids, or a file of vectors."
 
 
 def index(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder, or one of 'contml export'.")] = None,
     images: Annotated[list[str] | None, typer.Argument(metavar="IMAGES...", help=_IMAGES)] = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="INDEX", help="The folder of the index: new, or one to add to.")],
-    metadata: Annotated[
+    out: Annotated[Path, option("INDEX", "The folder of the index: new, or one to add to.")],
+    vectors: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A table with a column 'image': its other columns are shown in results."),
+        option("FILE", "Vectors of another model, in place of RUN and images: .npy, .npz, .parquet or .safetensors."),
+    ] = None,
+    metric: Annotated[
+        Literal["cosine", "euclidean"] | None,
+        typer.Option(help="How vectors of --vectors are compared. Default: cosine.", show_default=False),
+    ] = None,
+    metadata: Annotated[
+        Path | None, option("FILE", "A table with a column 'image': its other columns are shown in results.")
     ] = None,
     dim: Dim = None,
+    box: Box = None,
     tables: Tables = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Remove this image from the index instead, or all of a folder; repeatable."),
+        list[str] | None, option("ID", "Remove this image from the index instead, or all of a folder; repeatable.")
+    ] = None,
+    remove_where: Annotated[
+        str | None, option("CONDITION", "Remove the images whose metadata meet this instead: 'price > 500000'.")
     ] = None,
     compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
     cluster: Cluster = "",
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Embed images and add them to an index, which 'contml search' searches.
+    """Embed images and add them to an index, which 'contml search' searches; or add vectors as they are.
 
     The id of an image is its path below the folder that you gave, or as you wrote it. Images that are in the index are
-    not embedded again; images that were removed stay out. If it is interrupted, the same command continues.
+    not embedded again. Images that were removed stay out. After an interruption, the same command continues.
     """
-    change_options = [name for name, value in (("--remove", remove), ("--compact", compact)) if value]
-    if change_options and (run is not None or metadata is not None or dim is not None or cluster):
-        given = "RUN and images" if run is not None else "--dim, --metadata or --cluster"
-        raise InputError(change_options[0], f"used with {given}", hint=f"omit {given}")
-    if not change_options and not (run is not None and images):
+    changes = {"--remove": remove, "--remove-where": remove_where, "--compact": compact}
+    change_options = [name for name, value in changes.items() if value]
+    others = {"RUN and images": run, "--dim": dim, "--box": box, "--cluster": cluster or None}
+    if change_options:
+        others |= {"--vectors": vectors, "--metadata": metadata}
+    if (change_options or vectors) and (given := next((n for n, v in others.items() if v is not None), "")):
+        raise InputError((change_options or ["--vectors"])[0], f"used with {given}", hint=f"omit {given}")
+    if metric is not None and vectors is None:
+        raise InputError("--metric", "used without --vectors", hint="embeddings of a model are compared as in training")
+    if not (change_options or vectors) and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
     with stoppable():
-        if run is None:
-            _change(out, remove or [], compact, as_json)
+        if vectors is not None:
+            _add_vectors(vectors, out, metric, metadata, tables, as_json)
+        elif run is None:
+            _change(out, remove or [], remove_where, compact, as_json)
         else:
-            _add(run, images or [], out, metadata, dim, tables, cluster, as_json, trust)
+            _add(run, images or [], out, metadata, dim, box, tables, cluster, as_json, trust)
 
 
-def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
+def _change(out: Path, remove: list[str], remove_where: str | None, compact: bool, as_json: bool) -> None:
     from contml.search import Index
+    from contml.search.where import condition
 
     index = Index.open(out)
+    where = None if remove_where is None else condition(remove_where, index.columns, "--remove-where")
     with index.lock():
-        removed = index.remove(remove)
+        removed = index.remove(remove, where=where)
         if compact:
             index.compact()
     if as_json:
@@ -78,7 +100,7 @@ def _change(out: Path, remove: list[str], compact: bool, as_json: bool) -> None:
         echo(json.dumps({"index": str(out), **counts}))
         return
     before = f"{removed.before:,} removed already, " if removed.before else ""
-    text = f"{removed.items:,} images removed, " if removed.items or (remove and not before) else ""
+    text = f"{removed.items:,} images removed, " if removed.items or not (before or compact) else ""
     echo(f"{out}: {text}{before}{len(index):,} left{', compacted' if compact else ''}")
 
 
@@ -88,23 +110,21 @@ def _add(
     out: Path,
     metadata: Path | None,
     dim: int | None,
+    box: str | None,
     tables: list[str] | None,
     cluster: str,
     as_json: bool,
     trust: bool,
 ) -> None:
-    from contml._support.files import check_new_folder
     from contml._support.progress import progress_bar
     from contml.search import Index, load, named_images
-    from contml.search.embedding_files import check_takes_images
+    from contml.search.embedding_files import check_takes
     from contml.search.images import IndexModel, add_images, create, read_metadata
-    from contml.search.segments import MANIFEST
+    from contml.search.vectors import add_vectors
 
-    is_new = not (out / MANIFEST).exists()
-    if is_new:
-        check_new_folder(out)
+    is_new = _is_new(out)
     options = table_options(tables)
-    image_files = named_images(images, options, out)
+    image_files = named_images(images, options, out, box=box)
     table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = load(run, trust=trust)
     if is_new:
@@ -115,52 +135,108 @@ def _add(
             raise InputError("--dim", str(dim), f"must be {index.dim}, as in {out}", "make a new index for another")
         model = model.fitted_to(index.dim)
         IndexModel.of(index).check(model.identity, str(run))
-    check_takes_images(model)
+    check_takes(model, image_files)
     note_on_model(run, model, "the index holds", as_json=as_json)
     if is_new:
         index = create(out, model, run)
     with index.lock():
-        with progress_bar(len(image_files), "images") as progress:
-            result = add_images(index, model, image_files, table, progress, cluster=cluster)
+        if model.bundle.feature_dim is not None:
+            result = add_vectors(index, image_files, model, table)
+        else:
+            with progress_bar(len(image_files), "images") as progress:
+                result = add_images(index, model, image_files, table, progress, cluster=cluster)
         unread = print_unread(result.broken)
         if not len(index):
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
-        with progress_bar(len(index), "search graph") as progress:
-            index.build(progress)
+    _print_added(index, image_files, result, metadata, table, as_json)
+    if unread and not as_json:
+        echo(f"{unread}, and left out")
+
+
+def _is_new(out: Path) -> bool:
+    """Return True if there is no index yet.
+
+    Raises:
+        InputError: there is something else.
+    """
+    from contml._support.files import check_new_folder
+    from contml.search.segments import MANIFEST
+
+    if (out / MANIFEST).exists():
+        return False
+    check_new_folder(out)
+    return True
+
+
+def _add_vectors(
+    vectors: Path,
+    out: Path,
+    metric: Literal["cosine", "euclidean"] | None,
+    metadata: Path | None,
+    tables: list[str] | None,
+    as_json: bool,
+) -> None:
+    from contml.search import Index
+    from contml.search.images import read_metadata
+    from contml.search.inputs import named_vectors, refuse_repeated
+    from contml.search.vectors import add_vectors, compared, create_of_vectors, metric_of
+
+    is_new = _is_new(out)
+    items = named_vectors(vectors)
+    refuse_repeated(items)
+    table = None if metadata is None else read_metadata(metadata, items, options=table_options(tables))
+    dim = compared(items, metric or "cosine").shape[1]
+    index = create_of_vectors(out, dim, metric or "cosine") if is_new else Index.open(out)
+    if (known := metric_of(index)) is None:
+        raise InputError(str(out), "made with a model", hint="contml index RUN FILE embeds vectors with it")
+    if metric not in (None, known):
+        raise InputError("--metric", str(metric), f"must be {known}, as in {out}", "make a new index for another")
+    if dim != index.dim:
+        raise InputError(str(vectors), f"vectors of {dim} numbers", f"must have {index.dim}, as in {out}")
+    with index.lock():
+        result = add_vectors(index, items, None, table)
+    _print_added(index, items, result, metadata, table, as_json)
+
+
+def _print_added(
+    index: Index, items: list[NamedImage], result: Added, metadata: Path | None, table: Any, as_json: bool
+) -> None:
+    """Print the images or vectors that were added to an index."""
+    out, what = index.path, "images" if items[0].vector is None else "vectors"
     if as_json:
         counts = {**asdict(result), "broken": unread_data(result.broken)}
-        echo(json.dumps({"index": str(out), **counts, "items": len(index), "search": index.search_text}))
+        echo(json.dumps({"index": str(out), **counts, "items": len(index)}))
         return
     resumed = f" ({result.resumed:,} from an earlier run)" if result.resumed else ""
-    echo(f"{out}: {result.added:,} images added{resumed}, {len(index):,} in all")
-    if table is not None and (without := sum(image.name not in table for image in image_files)):
-        echo(f"{metadata}: no row for {without:,} of {len(image_files):,} images")
+    echo(f"{out}: {result.added:,} {what} added{resumed}, {len(index):,} in all")
+    if table is not None and (without := sum(item.name not in table for item in items)):
+        echo(f"{metadata}: no row for {without:,} of {len(items):,} {what}")
     if result.present:
         kept = "" if table is None else "; their metadata stay as they were"
-        echo(f"{result.present:,} images were in the index already{kept}")
+        echo(f"{result.present:,} {what} were in the index already{kept}")
     if others := len(index) - result.added - result.present:
-        are = "1 image of the index is" if others == 1 else f"{others:,} images of the index are"
-        echo(f"{are} not among these images, and stay in it")
+        are = f"1 {what[:-1]} of the index is" if others == 1 else f"{others:,} {what} of the index are"
+        echo(f"{are} not among these {what}, and stay in it")
     if result.removed:
-        echo(f"{result.removed:,} images were removed from the index earlier and stay out of it")
-    if unread:
-        echo(f"{unread}, and left out")
-    echo(f"search: {index.search_text}")
+        echo(f"{result.removed:,} {what} were removed from the index earlier and stay out of it")
+
+
+_SearchedLabels = Annotated[
+    list[str] | None,
+    option(
+        "NAME=VALUE",
+        "Search with a label instead: price_usd=500000, class=cat, 'captions=two dogs on a beach', pose=pose.json, "
+        "'label map=map.png'; repeatable for a sum of labels.",
+        "--label",
+    ),
+]
 
 
 def search(
     index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index, made by 'contml index'.")],
-    queries: Annotated[list[str] | None, typer.Argument(metavar="[QUERY]...", help=_IMAGES)] = None,
+    queries: Annotated[list[str] | None, typer.Argument(metavar="[QUERY]...", help=_QUERIES)] = None,
     *,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="NAME=VALUE",
-            help="Search with a label instead: price_usd=500000, class=cat, 'captions=two dogs on a beach', "
-            "pose=pose.json, 'label map=map.png'; repeatable for a sum of labels.",
-        ),
-    ] = None,
+    labels: _SearchedLabels = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
     by: Annotated[
         Literal["embedding", "labels"] | None,
@@ -170,13 +246,17 @@ def search(
             show_default=False,
         ),
     ] = None,
-    gallery: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with the pictures there: .html.")
+    where: Annotated[
+        str | None,
+        option(
+            "CONDITION",
+            "Only images whose metadata meet this: \"price < 500000 and room = 'kitchen'\"; also or, not, in, is null.",
+        ),
     ] = None,
+    gallery: Annotated[Path | None, option("FILE", "Write a page with the pictures there: .html.")] = None,
+    box: Box = None,
     tables: Tables = None,
-    run: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Where the model is, if it was moved since the index was made.")
-    ] = None,
+    run: Annotated[Path | None, option("RUN", "Where the model is, if it was moved since the index was made.")] = None,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -190,18 +270,10 @@ def search(
     """
     if gallery is not None:
         check_suffix(gallery, GALLERIES)
-    from contml.search import Index, load, named_images
+    from contml.search import Index, named_images
     from contml.search.gallery import check_gallery, write_gallery
-    from contml.search.images import IndexModel, pending_text
-    from contml.search.results import (
-        TypedLabel,
-        label_results,
-        label_unit,
-        ranked_words,
-        ranking_of,
-        results_of,
-        search_images,
-    )
+    from contml.search.vectors import metric_of
+    from contml.search.where import condition
 
     if gallery is not None:
         check_gallery(gallery)
@@ -212,64 +284,121 @@ def search(
         raise InputError(
             "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
         )
+    if labels and box is not None:
+        raise InputError("--box", "used with --label", hint="omit it: a label is searched for, no image")
     if any(not query.strip() for query in queries or []):
         raise InputError("QUERY", "empty", "must be an image file or a folder")
-    query_images = named_images(queries or [], table_options(tables), gallery)
     opened = Index.open(index)
-    made_with = IndexModel.of(opened)
-    run_path = run or made_with.folder
-    if run_path is None:
-        place = re.sub("^hf:/+", "hf://", made_with.run)  # a `Path` has lost a slash
-        got = f"made with {place}, which is on the hub" if place else "made without a run"
-        raise InputError(str(index), got, hint=f"name its model: --run {place or 'RUN'}")
-    model = load(run_path, trust=trust).fitted_to(opened.dim)
-    made_with.check(model.identity, str(run_path))
-    note_on_weights(run_path, model)
-
-    def answering(ids: list[str]) -> Any:
-        """Return the labels of items of the index."""
-        return _answers(model, opened.embeddings(ids))
-
-    about = list[str]()
-    if labels:
-        query = _label_query(model, labels)
-        ranked, found = query.by, opened.search(query.vector[None], k, by=query.by)
-        results = [label_results(TypedLabel(" ".join(labels), query.labels), found, answering)]
+    meets = None if where is None else condition(where, opened.columns, "--where")
+    if (metric := metric_of(opened)) is not None:
+        options = {"--label": labels, "--run": run, "--by": by, "--box": box}
+        if given := next((name for name, value in options.items() if value), ""):
+            raise InputError(given, f"used with {index}, whose vectors no model made", hint=f"omit {given}")
+        results, data, about = _search_vectors(opened, queries or [], k, meets, metric)
+    elif labels:
+        results, data, about = _search_label(opened, _model_of(opened, run, trust), labels, k, meets)
     else:
-        ranked, calibration = ranking_of(opened, model, by)
-        embeddings = model.embed([query.source for query in query_images])
-        found = search_images(opened, model, embeddings, k, ranked)
-        results = results_of(query_images, found, model, calibration, _answers(model, embeddings), answering)
-        about = [*filter(None, (label_unit(model, calibration), ranked_words(opened, model, ranked)))]
+        images = named_images(queries or [], table_options(tables), gallery, box=box)
+        results, data, about = _search_images(opened, _model_of(opened, run, trust), images, k, by, meets)
     if gallery is not None:
-        note = "; ".join([f"the first of {len(opened):,} images", *about])
+        note = "; ".join([f"the first of {len(opened):,} items", *about])
         line = f"{complete(gallery)}{gallery}"
         write_gallery(gallery, str(index), note, [_shown(opened, result) for result in results])
     if as_json:
-        label = {"by": ranked, "unit": model.unit, "measure": asdict(model.measure)}
-        echo(json.dumps([{**result.as_data(), **label} for result in results]))
+        echo(json.dumps([{**result.as_data(), **data} for result in results]))
     else:
         _print(results)
         for words in about:
             echo(words)
-    for note in (*(result.contradiction for result in results), pending_text(opened)):
-        if note:
-            echo(f"note: {note}", err=True)
+    for result in results:
+        if where is not None and not result.hits:
+            echo("note: nothing in the index meets --where", err=True)
+        if result.contradiction:
+            echo(f"note: {result.contradiction}", err=True)
     if gallery is not None:
         echo(line, err=as_json)
 
 
+class _Searched(NamedTuple):
+    """The output of a search: the results of each query, the data for JSON, and the lines below the tables."""
+
+    results: list[QueryResult]
+    data: dict[str, Any]
+    about: list[str]
+
+
+def _search_vectors(index: Index, queries: list[str], k: int, where: Any, metric: str) -> _Searched:
+    from contml.search.results import results_of
+    from contml.search.vectors import queries_of
+
+    named, vectors = queries_of(index, queries)
+    results = results_of(named, index.search(vectors, k, where=where), None, None)
+    about = [f"distance: Euclidean{', of vectors of length 1' * (metric == 'cosine')}"]
+    return _Searched(results, {"by": metric}, about)
+
+
+def _search_label(index: Index, model: Any, labels: list[str], k: int, where: Any) -> _Searched:
+    from contml.search.results import TypedLabel, label_results
+
+    query = _label_query(model, labels)
+    found = index.search(query.vector[None], k, by=query.by, where=where)
+    typed = TypedLabel(" ".join(labels), query.labels)
+    results = [label_results(typed, found, lambda ids: _answers(model, index.embeddings(ids)))]
+    return _Searched(results, _measured(model, query.by), [])
+
+
+def _search_images(index: Index, model: Any, images: list[NamedImage], k: int, by: By | None, where: Any) -> _Searched:
+    from contml.search.embedding_files import check_takes
+    from contml.search.results import label_unit, ranked_words, ranking_of, results_of, search_images
+
+    check_takes(model, images)
+    ranked, calibration = ranking_of(index, model, by)
+    calibration = calibration if where is None else None  # it holds for the nearest of all items
+    embeddings = model.embed([image.source for image in images])
+    found = search_images(index, model, embeddings, k, ranked, where)
+    answers = _answers(model, embeddings)
+    results = results_of(images, found, model, calibration, answers, lambda ids: _answers(model, index.embeddings(ids)))
+    about = [*filter(None, (label_unit(model, calibration), ranked_words(index, model, ranked)))]
+    return _Searched(results, _measured(model, ranked), about)
+
+
+def _measured(model: Any, by: str) -> dict[str, Any]:
+    return {"by": by, "unit": model.unit, "measure": asdict(model.measure)}
+
+
+def _model_of(index: Index, run: Path | None, trust: bool) -> Any:
+    """Return the model that an index was made with.
+
+    Raises:
+        InputError: it is not where it was, or is another one.
+    """
+    from contml.search import load
+    from contml.search.images import IndexModel
+
+    made_with = IndexModel.of(index)
+    run_path = run or made_with.folder
+    if run_path is None:
+        raise InputError(str(index.path), "made without a run", hint="name its model: --run RUN")
+    model = load(run_path, trust=trust).fitted_to(index.dim)
+    made_with.check(model.identity, str(run_path))
+    note_on_weights(run_path, model)
+    return model
+
+
 def _shown(index: Any, result: QueryResult) -> QueryResult:
-    """The result, without the pictures of files that do not hold what was indexed."""
+    """Return the result, without the pictures of files that do not hold the indexed bytes."""
     from contml.search.images import FILE, shown_files
 
     files = shown_files(index, [hit.id for hit in result.hits], [hit.metadata for hit in result.hits])
-    hits = zip(result.hits, files, strict=True)
-    return result._replace(hits=[hit._replace(metadata={**hit.metadata, FILE: file}) for hit, file in hits])
+    hits = [
+        hit._replace(metadata={**hit.metadata, FILE: file}) if FILE in hit.metadata else hit
+        for hit, file in zip(result.hits, files, strict=True)
+    ]
+    return result._replace(hits=hits)
 
 
 def _label_query(model: Any, labels: list[str]) -> LabelQuery:
-    """A typed label as a query; prints what is unusual about it."""
+    """Return a typed label as a query. Print remarks on unusual labels."""
     from contml.search.inputs import typed_label
 
     labelled: LabelledItems = model.labelled
@@ -281,7 +410,7 @@ def _label_query(model: Any, labels: list[str]) -> LabelQuery:
 
 
 def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
-    """The labels of embeddings; none if the model has no labels."""
+    """Return the predicted labels of embeddings. Return none if the model has no labels."""
     from contml.search.embedder import answers_of
 
     if not model.has_labels:
@@ -290,11 +419,11 @@ def _answers(model: Any, embeddings: Any) -> list[list[Any]]:
 
 
 def _print(results: list[QueryResult]) -> None:
-    """Print a table per query: what it found, with all metadata but the path."""
+    """Print a table per query: the items found, with all metadata except the path."""
     for query, query_hits, answers in results:
         predicted = list(dict.fromkeys(name for hit in query_hits for name in hit.answer_texts))
         meanings = list(dict.fromkeys(name for hit in query_hits for name in hit.meaning))
-        columns = list(dict.fromkeys(name for hit in query_hits for name in hit.metadata if name != "file"))
+        columns = [*dict.fromkeys(name for hit in query_hits for name in hit.metadata if name not in ("file", "box"))]
         rows = [["rank", "id", "distance", *meanings, *predicted, *columns]]
         for hit in query_hits:
             metadata_values = [str(hit.metadata.get(name, "")) for name in columns]

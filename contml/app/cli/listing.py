@@ -13,7 +13,7 @@ from contml.app import experiment
 
 
 def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
-    """The lists by name. Each returns its entries by name: a class or function, a line of text, or None."""
+    """Return the lists by name. Each returns its entries by name: a class or function, a line of text, or None."""
     return {
         "configs": _configs,
         "tasks": experiment.task_table,
@@ -36,20 +36,20 @@ def kinds() -> dict[str, Callable[[], Mapping[str, Any]]]:
 
 
 def own_backbones() -> Mapping[str, Any]:
-    """The backbones of contml, without torchvision's, which take a second to list."""
+    """Return the backbones of contml, without torchvision's, which take a second to list."""
     from contml.models import BACKBONES
 
     return {**dict.fromkeys(BACKBONES), "...": "and all of torchvision: 'contml list backbones'"}
 
 
 def _configs() -> Mapping[str, Any]:
-    """The configs that come with contml, each with its first comment line."""
+    """Return the configs that come with contml, each with its first comment line."""
     texts = {name: experiment.config_text(name) for name in experiment.config_names()}
     return {name: text.splitlines()[0].lstrip("# ").strip() for name, text in texts.items()}
 
 
 def _labels() -> Mapping[str, Any]:
-    """The kinds of a label of your own table (`--data`)."""
+    """Return the kinds of a label of your own table (`--data`)."""
     from contml.config import named_parts, options
 
     kinds = map(named_parts, options(experiment.task_table()[experiment.data_task()]))
@@ -57,7 +57,7 @@ def _labels() -> Mapping[str, Any]:
 
 
 def _metrics() -> Mapping[str, Any]:
-    """What each metric means, and whether higher or lower is better, by the name that `contml compare` takes."""
+    """Return the meaning of each metric, and whether higher or lower is better, by its name for `contml compare`."""
     from contml.evaluation.metrics import METRICS, METRICS_AT_K
 
     return {name: str(metric) for name, metric in ({f"{n}@K": m for n, m in METRICS_AT_K.items()} | METRICS).items()}
@@ -71,7 +71,7 @@ def _sections() -> Mapping[str, Any]:
 
 
 def describe(name: str, part: Any, *, full: bool) -> str:
-    """An entry in one line: its name and summary. `full`: its whole documentation, one line per option."""
+    """Describe an entry in one line: its name and summary. With `full`, add its documentation, one line per option."""
     from contml.config import all_options, details, summary
 
     if part is None or isinstance(part, str):
@@ -87,7 +87,7 @@ def describe(name: str, part: Any, *, full: bool) -> str:
 
 
 def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries as plain values, for JSON."""
+    """Return entries as plain values, for JSON."""
     from contml.config import all_options, summary
 
     return {

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from contml.data.tables import TableOptions
 
 
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option of a command, given the name of its value and the text of its help."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
 def complete_config(incomplete: str) -> list[str]:
-    """The bundled configs whose names start with `incomplete`, for shell completion."""
+    """Return the bundled configs whose names start with `incomplete`, for shell completion."""
     return [name for name in experiment.config_names() if name.startswith(incomplete)]
 
 
@@ -38,27 +43,31 @@ Overrides = Annotated[
 _OWN_DATA: dict[str, Any] = {
     "data": Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG.",
-        ),
+        option("PATH", "Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG."),
     ],
     "label": Annotated[
         list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="NAME[=KIND[:WEIGHT]]",
-            help="A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind "
+        option(
+            "NAME[=KIND[:WEIGHT]]",
+            "A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind "
             "('contml list labels'); repeatable.",
+            "--label",
         ),
     ],
-    "image": Annotated[str | None, typer.Option("--image", metavar="COLUMN", help="The column of images in --data.")],
+    "image": Annotated[str | None, option("COLUMN", "The column of images in --data.", "--image")],
+    "box": Annotated[
+        str | None,
+        option(
+            "COLUMNS",
+            "Each row of --data is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels.",
+            "--box",
+        ),
+    ],
     "pattern": Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age "
-            "and sex.",
+        option(
+            "TEXT",
+            "What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex.",
         ),
     ],
     "preset": Annotated[
@@ -70,8 +79,7 @@ _OWN_DATA: dict[str, Any] = {
         ),
     ],
     "weights": Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The weights of a pretrained network of torchvision, for --data."),
+        Path | None, option("FILE", "The weights of a pretrained network of torchvision, for --data.")
     ],
 }
 #: Your own data: `takes_own_data` puts their options in its place.
@@ -94,41 +102,42 @@ AcceptChanges = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Dim = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Length of the embeddings: one of the run's model.nested_dims. Default: the full length.",
-    ),
+    option("N", "Length of the embeddings: one of the run's model.nested_dims. Default: the full length.", min=1),
 ]
 Trainings = Annotated[
-    int | None,
-    typer.Option(
-        "--processes", metavar="P", min=1, help="Trainings at a time. Default: 1; with --cluster, all that fit."
-    ),
+    int | None, option("P", "Trainings at a time. Default: 1; with --cluster, all that fit.", "--processes", min=1)
 ]
 
 Cluster = Annotated[
     str,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine.",
+    option(
+        "ADDRESS", "Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine."
+    ),
+]
+
+
+Box = Annotated[
+    str | None,
+    option(
+        "COLUMNS",
+        "Each row of '@items.csv:COLUMN' is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels.",
     ),
 ]
 
 
 Tables = Annotated[
     list[str] | None,
-    typer.Option(
-        "--table",
-        metavar="KEY=VALUE",
-        help="How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, "
+    option(
+        "KEY=VALUE",
+        "How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, "
         "max_bytes or max_rows; repeatable.",
+        "--table",
     ),
 ]
 
 
 def table_options(changes: list[str] | None) -> TableOptions:
-    """The options that `--table` sets; cells that are not empty have values, unless it says otherwise."""
+    """Return the options that `--table` sets. By default, all cells that are not empty have values."""
     from contml.config import Section, from_overrides, validate
     from contml.data.tables import TableOptions
 
@@ -136,8 +145,7 @@ def table_options(changes: list[str] | None) -> TableOptions:
         set_by = "--table "
 
     document = from_overrides([f"table.{change}" for change in ("missing_words=[]", *(changes or []))])
-    options: TableOptions = validate(document, {"table": Section(GivenOptions)}).parts["table"].build()
-    return options
+    return validate(document, {"table": Section(GivenOptions)}).parts["table"].build()
 
 
 def check_run_name(name: str) -> None:
@@ -159,8 +167,7 @@ def takes_own_data(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        own = _own_data(**{name: given.pop(name) for name in _OWN_DATA})
-        command(own=own, **given)
+        command(own=_own_data(**{name: given.pop(name) for name in _OWN_DATA}), **given)
 
     with_options.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -168,7 +175,7 @@ def takes_own_data(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _own_data(data: Path | None, label: list[str] | None, **options: Any) -> OwnData | None:
-    """Return the data that the options of a command name, or None if there are none."""
+    """Return the data that the options of a command name. Return None if there are none."""
     if data is not None:
         return OwnData(data, tuple(label or []), **options)
     for name, value in {"label": label, **options}.items():
@@ -181,7 +188,7 @@ def _own_data(data: Path | None, label: list[str] | None, **options: Any) -> Own
 
 
 def split_config(config: str | None, overrides: list[str] | None, own: OwnData | None) -> tuple[str | None, list[str]]:
-    """The config, which your own data need not name, and its overrides.
+    """Return the config and its overrides. The config is None if a command has your own data and names no config.
 
     Raises:
         InputError: there is no config, and there are no data.

@@ -1,4 +1,4 @@
-"""Print tables and evaluations."""
+"""Printing of tables and evaluations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stoppable(what: str = "") -> Iterator[None]:
 
 
 def complete(path: Path) -> str:
-    """What a command says of a file that is there before it begins and in the end: the same command has made it."""
+    """Return a remark for a file that exists before the command begins. The same command has made it."""
     return "complete already: " if path.exists() else ""
 
 
@@ -77,7 +77,7 @@ def print_evaluation(evaluated: Evaluated, *, as_json: bool = False) -> None:
 
 
 def print_calibration(run: Run, measure: Measure) -> None:
-    """Print how well the embedding distances of a run predict label distances, and how well it answers with labels."""
+    """Print how well the embedding distances of a run predict label distances, and how well it predicts labels."""
     from contml.search import Calibration
     from contml.search.labelled_items import LabelledItems
 
@@ -119,12 +119,12 @@ def print_broken(name: str, cause: str) -> None:
 
 
 def print_unread(images: Mapping[str, str]) -> str:
-    """Print broken images on stderr; returns how many there are, in words."""
+    """Print broken images on stderr. Return a text with their number."""
     for name, cause in images.items():
         print_broken(name, cause)
     return f"{len(images):,} image{'s' * (len(images) > 1)} could not be read" if images else ""
 
 
 def unread_data(images: Mapping[str, str]) -> list[dict[str, str]]:
-    """The same for JSON."""
+    """Return broken images as plain values, for JSON."""
     return [{"image": name, "cause": cause} for name, cause in images.items()]

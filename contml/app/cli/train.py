@@ -1,4 +1,4 @@
-"""`contml train`, `contml check` and `contml features`: what is done with a config or with your own data."""
+"""`contml train`, `contml check` and `contml features`: commands that take a config or your own data."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from contml.app.cli.options import (
     Trust,
     check_run_name,
     load_experiment,
+    option,
     takes_own_data,
 )
 from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
@@ -37,14 +38,12 @@ def train(
     config: Config = None,
     overrides: Overrides = None,
     own: Own = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Resume this run instead.")] = None,
+    resume: Annotated[Path | None, option("RUN", "Resume this run instead.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which the run folder is created.")] = Path("runs"),
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="The run folder is RUNS/CONFIG/NAME. Default: date and time.")
-    ] = "",
+    name: Annotated[str, option("NAME", "The run folder is RUNS/CONFIG/NAME. Default: date and time.")] = "",
     trust: Trust = False,
 ) -> None:
-    """Train a config, evaluate, and write a report. Ctrl-C saves the run; --resume continues it.
+    """Train a config, evaluate, and write a report. Ctrl-C saves the run, and --resume continues it.
 
     With --name, the same command continues it too.
 
@@ -114,7 +113,7 @@ def check(
     own: Own = None,
     images: DecodedImages = "batch",
     save_config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole config, with what was found in your data.")
+        Path | None, option("FILE", "Write the whole config, with what was found in your data.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -128,7 +127,7 @@ def check(
         facts.append(("preset", f"{chosen}, {loaded_experiment.preset.reason}"))
     if save_config is not None:
         before = complete(save_config) or "written: "
-        write_new({save_config: dump(loaded_experiment.values).encode()})
+        write_new(save_config, dump(loaded_experiment.values).encode())
         facts.append(("config", f"{before}contml train {save_config}"))
     if as_json:
         table = {"columns": [dict(zip(columns[0], row, strict=True)) for row in columns[1:]]} if columns else {}
@@ -143,9 +142,7 @@ def check(
 def features(
     config: Config = None,
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .npz, .npy or .parquet.")] = Path(
-        "features.npz"
-    ),
+    out: Annotated[Path, option("FILE", "The file to write: .npz, .npy or .parquet.")] = Path("features.npz"),
     own: Own = None,
     maps: Annotated[
         bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
@@ -157,7 +154,7 @@ def features(
     contml features classes/synthetic --out f.npz; contml train classes/synthetic images.features=f.npz
     model.backbone=features
 
-    If it is interrupted, the same command continues; if the file is complete, it stays as it is.
+    After an interruption, the same command continues. A complete file stays as it is.
     """
     from contml._support.progress import progress_bar
 

@@ -1,4 +1,4 @@
-"""Build the parts of a config: task, labels, model, sampler, loss, trainer."""
+"""The parts of a config, built: task, labels, model, sampler, loss, trainer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from contml.losses.inputs import Loss, check_loss, check_requirement
 from contml.losses.levels import LevelLosses, MatryoshkaLoss
 from contml.losses.regularizers import RegularizedLoss
 from contml.models import EmbeddingModel
-from contml.models.adapter import check_peft
 from contml.models.identity import FeatureExtractor, identity
 from contml.runs import PLACES, Run, without_paths
 from contml.sampling import SAMPLERS, fitting_options
-from contml.training import Trainer, TrainingStep, stages_of
+from contml.training import Trainer, TrainingStep
 from contml.training.setup import check_flip
 from contml.training.trackers import check_installed
 
@@ -53,11 +52,12 @@ class RunResult(NamedTuple):
 
     Attributes:
         task: the data.
-        evaluated: the metrics, and of which split and weights.
+        evaluated: the metrics, with their split and weights.
         found: the ranking or the captions of this split.
         missing: rows of the split that could not be read.
-        val: what was found on the validation split, and its unreadable rows; None: no calibration is fitted to it.
-        train: training items, their embeddings and the unreadable ones, that answer with labels; None: none do.
+        val: the ranking of the validation split, and its unreadable rows. None if no calibration is fitted to it.
+        train: training items, their embeddings and the unreadable rows, to predict labels with. None if no labels are
+            predicted.
     """
 
     task: Task
@@ -74,19 +74,18 @@ class RunResult(NamedTuple):
 
 
 class Results(Evaluator):
-    """Evaluates the model of a run, and saves, reads and reports the result: one kind of results.
+    """One kind of results: evaluates the model of a run, and saves, reads and reports the result.
 
     Args:
         experiment: the experiment of the run.
         model: the model, if there is one yet.
 
     Attributes:
-        ranked: whether a gallery is ranked: it has at least two items, and a calibration is fitted on validation.
-        unranked: why there are no rankings to compare with labels; "" where there are.
+        ranked: whether a gallery is ranked. It then has at least two items, and a calibration is fitted on validation.
+        unranked: the reason why there are no rankings to compare with labels. "" if there are rankings.
         embeds: whether the model is an embedding.
         counts_queries: whether a split has queries.
         evaluates_training: whether it evaluates validation data during training too, in place of the training step.
-        usage: the line of code that uses the model of a run.
     """
 
     ranked: ClassVar[bool] = False
@@ -94,14 +93,13 @@ class Results(Evaluator):
     embeds: ClassVar[bool] = True
     counts_queries: ClassVar[bool] = True
     evaluates_training: ClassVar[bool] = False
-    usage: ClassVar[str] = "embeddings = model.embed(['a.jpg', 'b.jpg'])  # [2, d]"
 
     def __init__(self, experiment: Experiment, model: Any = None) -> None:  # noqa: ARG002
         self.experiment = experiment
 
     @staticmethod
     def belongs_to(config: Config) -> bool:  # noqa: ARG004
-        """Return whether a config has results of this kind."""
+        """Return True if a config has results of this kind."""
         return True
 
     @staticmethod
@@ -117,14 +115,14 @@ class Results(Evaluator):
         """Refuse labels that have results of another kind.
 
         Raises:
-            InputError: they have.
+            InputError: the labels have other results.
         """
         if isinstance(labels, JudgedItems):
             raise InputError("sampler", sampler, "must be judged, since labels are judgments of some items together")
 
     @staticmethod
     def facts(task: Task) -> list[tuple[str, str]]:
-        """Return what a check says of the labels: the unit of label distances, and words without a vector."""
+        """Return facts about the labels for `contml check`: the unit of label distances, and words without a vector."""
         facts = [("label distance", task.evaluated.labels.unit)]
         for name, split in task.splits.items():
             labels = split.labels
@@ -137,20 +135,20 @@ class Results(Evaluator):
 
     @staticmethod
     def in_a_batch(labels: LabelSpace) -> str:
-        """Return the label distances of the pairs of a batch."""
+        """Describe the label distances of the pairs of a batch."""
         distances, known = labels.pairwise(), labels.known()
         counted = ~torch.eye(len(labels), dtype=torch.bool, device=distances.device)
         counted = counted if known is None else counted & known
         pairs, measure = distances[counted], labels.measure
         share = "" if known is None else f"; {len(pairs):,} of {len(labels) * (len(labels) - 1):,} pairs are known"
         if not len(pairs):
-            return f"none{share}"
+            return f"no label distances{share}"
         low, high, mean = (measure.text(float(each)) for each in (pairs.min(), pairs.max(), pairs.mean()))
-        return f"{low} to {high}, mean {mean}{share}"
+        return f"label distances from {low} to {high}, mean {mean}{share}"
 
     @staticmethod
     def few(task: Task) -> str:  # noqa: ARG004
-        """Return what a training says of data that leave out much; "" if they do not."""
+        """Return a warning before training if the data leave out many items. Otherwise return ""."""
         return ""
 
     @staticmethod
@@ -160,7 +158,7 @@ class Results(Evaluator):
         task: Task,  # noqa: ARG004
         weights: bool,  # noqa: ARG004
     ) -> tuple[nn.Module, dict[str, Any]]:
-        """Return the model with this network, and what it adds to the data of a training step."""
+        """Return the model with this network, and the additional data of its training step."""
         return network, {}
 
     @staticmethod
@@ -171,30 +169,30 @@ class Results(Evaluator):
 
     @staticmethod
     def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:  # noqa: ARG004
-        """Return the model that takes these weights, which were read from `path`."""
+        """Return the model that accepts these weights, which were read from `path`."""
         return model.fitted_to(weights)
 
     @abstractmethod
     def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
-        """Evaluate what a run has saved."""
+        """Evaluate the outputs that a run has saved."""
 
     @abstractmethod
     def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save what was found, the main metric of each query, and the evaluation."""
+        """Save the outputs, the main metric of each query, and the evaluation."""
 
     @abstractmethod
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
-        """Write the report; `pair`: the rows to explain."""
+    def report(self, run: Run, result: RunResult) -> Path:
+        """Write the report."""
 
 
 def learns_judgments(config: Config) -> bool:
-    """Return whether the training step of a config learns from judgments between items."""
+    """Return True if the training step of a config learns from judgments between items."""
     step = config.parts["step"].constructor
     return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
 
 
 class BuiltTask(NamedTuple):
-    """What `build_task` returned, the data that it was made of, and the options that it depends on."""
+    """The result of `build_task`, the data that it was made of, and the options that it depends on."""
 
     task: Task
     source: Task
@@ -202,7 +200,7 @@ class BuiltTask(NamedTuple):
 
 
 class BuiltStep(NamedTuple):
-    """What `build_step` returned."""
+    """The result of `build_step`."""
 
     model: nn.Module
     step: TrainingStep
@@ -214,8 +212,8 @@ class BuiltStep(NamedTuple):
 class Experiment:
     """A validated config, its name, its document for the origin of errors, and its kind of results.
 
-    `task`: its data if already read. `built`: these with a validation split, if already drawn. `preset`: what was
-    chosen for the user's own data.
+    `task` has the data if they were already read. `built` has the data with a validation split, if it was already
+    drawn. `preset` is the preset that was chosen for the user's own data.
     """
 
     name: str
@@ -243,13 +241,11 @@ class Experiment:
         return values
 
     def _in_current_folder(self, key: str, text: str) -> bool:
-        """Whether a text names a file in the current folder; `vectors`, also in a .zip, are in `root` first."""
-        path = Path(text).expanduser()
+        """Return True if a text names a file in the current folder. `vectors` are searched in `root` first."""
+        path = os.path.expanduser(text)  # noqa: PTH111
         if key != "task.vectors":
-            return path.exists()
-        root = Path(self.root or os.devnull) / path
-        is_below_root, is_here = (any(map(Path.is_file, (place, *place.parents))) for place in (root, path))
-        return is_here and not is_below_root
+            return os.path.exists(path)  # noqa: PTH110  # False for a name that no file can have
+        return os.path.isfile(path) and not os.path.isfile(os.path.join(self.root or os.devnull, path))  # noqa: PTH113, PTH118
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -258,7 +254,7 @@ class Experiment:
 
     @property
     def root(self) -> str:
-        """The folder of the data, which names of items may start with; "" if the task names none."""
+        """The folder of the data, which names of items may start with. It is "" if the task names no folder."""
         options = self.config.parts["task"].options
         if options.get("root") is not None:
             return os.path.expanduser(str(options["root"]))  # noqa: PTH111
@@ -272,7 +268,7 @@ class Experiment:
         return "best" if training["select"] == "val" and training["epochs"] > 0 else "last"
 
     def read_task(self) -> Task:
-        """The data as the task reads them."""
+        """Return the data as the task reads them."""
         if self.task is not None:
             return self.task
         part = self.config.parts["task"]
@@ -281,89 +277,95 @@ class Experiment:
             if isinstance(name, str) and ":" in name:
                 # Checked here, before the task calls it.
                 import_user_code(self.document, ("task", "distance"), name, np.ndarray)
-        task: Task = part.build(has_features=self.config.parts["images"].options["features"] is not None)
-        return task
+        return part.build(has_features=self.config.parts["images"].options["features"] is not None)
 
     def build_task(self) -> Task:
-        """The data to train on: with features in place of images, and with a validation split if one is needed.
+        """Return the data to train on: with features in place of images, and with a validation split if one is needed.
 
-        It is drawn from the training split where the data name none.
+        The validation split is drawn from the training split if the data have none.
         """
         training = self.config.parts["training"]
         options = (*self._options_of_splits, self.selected, self.root)
         if self.built is not None and self.built.source is self.task and self.built.options == options:
             return self.built.task
         task = self.read_task()
-        features, share, fold, seed = self._options_of_splits
+        features, share, seed = self._options_of_splits
         if features is not None:
             task = with_features(task, features)
         if self.selected == "last":
             return task
         with training.errors():
-            return with_validation(task, item_names(task.train, self.root), share=share, fold=fold, seed=seed)
+            return with_validation(task, item_names(task.train, self.root), share=share, seed=seed)
 
     def with_built_task(self, task: Task) -> Experiment:
-        """The experiment with data that were read, and what `build_task` makes of them."""
+        """Return the experiment with data that were read, and with the data that `build_task` makes of them."""
         read = replace(self, task=task)
         options = (*self._options_of_splits, self.selected, self.root)
         return replace(read, built=BuiltTask(read.build_task(), task, options))
 
     @property
     def _options_of_splits(self) -> tuple[Any, ...]:
-        """The file of features; share, fold and seed of a drawn validation split."""
+        """The file of features, and share and seed of a drawn validation split."""
         parts = self.config.parts
         training = parts["training"].options
         # The seed of the data: runs that differ in the seed of the training have the same splits.
         seed = parts["task"].options.get("seed", 0)
-        return parts["images"].options["features"], training["val_share"], training["val_fold"], seed
+        return parts["images"].options["features"], training["val_share"], seed
 
     @property
     def metrics(self) -> OwnMetrics:
-        """The metrics of one's own by name, imported.
+        """User-defined metrics by name, imported.
 
         Raises:
-            InputError: one cannot be imported, or is no function annotated to return a tensor.
+            InputError: one cannot be imported, or is not a function annotated to return a tensor.
         """
         named, key = self.config.parts["training"].options["metrics"] or {}, ("training", "metrics")
         return {name: import_user_code(self.document, (*key, name), text, Tensor) for name, text in named.items()}
 
     def build_model(self, task: Task, weights: bool = True) -> nn.Module:
-        """The model of a task: an embedding, or a captioner; `weights` as in `build_network`."""
+        """Build the model of a task: an embedding, or a captioner. `weights` is as in `build_network`."""
         return self.results.build(self, self.build_network(task, weights), task, weights)[0]
 
     def evaluator(self, model: Any = None) -> Results:
-        """What evaluates a model of this experiment; without one, what reads its results."""
+        """Return the evaluator of a model of this experiment. Without a model, it reads results."""
         return self.results(self, model)
 
     def build_network(self, task: Task, weights: bool = True) -> EmbeddingModel:
-        """The embedding of a task. `weights=False` omits the pretrained weights, because others will be loaded."""
+        """Build the embedding of a task.
+
+        `weights=False` omits the pretrained weights, because others will be loaded.
+        """
         part = self.config.parts["model"]
         backbone = str(part.options["backbone"])
         if ":" in backbone and not backbone.startswith("timm:"):
             # Checked here, before the model calls it.
             import_user_code(self.document, ("model", "backbone"), backbone, nn.Module)
         torch.manual_seed(self.config.values["seed"])
-        model: EmbeddingModel = part.build(feature_dim=task.train.feature_dim, pretrained=weights)
-        return model
+        return part.build(feature_dim=task.train.feature_dim, pretrained=weights)
 
     def identity_of(self, model: nn.Module) -> str:
-        """The identity of a model of this experiment; of a captioner, that of its visual network."""
+        """Return the identity of a model of this experiment.
+
+        For a captioner, return the identity of its visual network.
+        """
         options = self.config.parts["images"].options
         return identity(self.results.network(model), options["resize"], options["crop"])
 
     def build_images(self, model: nn.Module | None = None) -> Images:
-        """The loader that turns images into batches; of a model with a frozen backbone, of its features if it can."""
+        """Build the loader that turns images into batches.
+
+        For a model with a frozen backbone, batches have features in place of images, if the augmentation allows it.
+        """
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
         transform = self.config.parts["transform"].build(**size)
         extractor = None
         if isinstance(model, EmbeddingModel) and model.frozen:
             extractor = FeatureExtractor(model, **size)
-        images: Images = part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
-        return images
+        return part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
 
     def fitted_to(self, labels: LabelSpace) -> Experiment:
-        """The experiment with batches that these items can fill: for a part of the items of a run."""
+        """Return the experiment with batches that these items can fill. They are a part of the items of a run."""
         part = self.config.parts["sampler"]
         if part.name not in SAMPLERS:  # the user's own sampler
             return self
@@ -376,7 +378,7 @@ class Experiment:
     def build_trainer(
         self, task: Task, run: Run | None = None, *, weights: bool = True, quiet: bool = False
     ) -> Trainer:
-        """The trainer with all its parts. `weights=False`: a checkpoint will be loaded."""
+        """Build the trainer with all its parts. With `weights=False`, a checkpoint will be loaded."""
         parts, network = self.config.parts, self.build_network(task, weights)
         images = self.build_images(network if self.results.embeds else None)
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
@@ -389,7 +391,7 @@ class Experiment:
             sampler,
             images,
             parts["training"].build(),
-            optimizer=lambda groups: parts["optimizer"].build(groups=groups, stages=stages_of(model)),
+            optimizer=lambda groups: parts["optimizer"].build(groups=groups),
             schedule=lambda optimizer, steps, total: parts["schedule"].build(
                 optimizer=optimizer, steps_per_epoch=steps, total_steps=total
             ),
@@ -407,15 +409,17 @@ class Experiment:
     def build_step(
         self, task: Task, network: EmbeddingModel, *, weights: bool = True, quiet: bool = False, search: bool = True
     ) -> BuiltStep:
-        """What is trained and how, without the trainer: options that do not fit the data are refused.
+        """Build the model, training step and sampler, without the trainer.
+
+        Options that do not fit the data are refused.
 
         Args:
             task: the data.
             network: the embedding, of `build_network`.
-            weights: as of `build_network`.
+            weights: as in `build_network`.
             quiet: show no progress.
-            search: search the nearest items by label, which may take long. False: they are the next rows, so that the
-                result is good for nothing but to find what does not fit.
+            search: search the nearest items by label, which may take long. If it is False, the next rows are used
+                instead. The result then serves only to find options that do not fit.
 
         Raises:
             InputError: an option does not fit the data, or the network.
@@ -423,8 +427,7 @@ class Experiment:
         parts, seed = self.config.parts, self.config.values["seed"]
         if task.train.feature_dim is None:
             network.check_size(parts["images"].options["crop"])
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        root = task.train.labels.to(device)
+        root = task.train.labels.to("cuda" if torch.cuda.is_available() else "cpu")
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
         refuse_equal(root)
         with parts["sampler"].errors():
@@ -460,7 +463,7 @@ class Experiment:
         return BuiltStep(model, step, sampler, labels)
 
     def check_labels(self, task: Task) -> None:
-        """Refuse a loss or a step for other labels than the labels of a task, before anything is built.
+        """Refuse a loss or a step that needs other labels than the labels of a task, before anything is built.
 
         Raises:
             InputError: they do not fit.
@@ -474,22 +477,19 @@ class Experiment:
             self._check_requirement(parts["loss"], loss.requires, kind)
 
     def _check_classes(self, kind: LabelKind) -> None:
-        """Refuse a loss or a step that needs the number of classes, of labels that are none."""
+        """Refuse a loss or a step that needs the number of classes, if labels are not classes."""
         parts = self.config.parts
         for part in (parts[name] for name in ("loss", "step") if name in parts):
             if kind != "classes" and data_arguments(part.constructor).get("num_classes"):
                 self._check_requirement(part, "classes", kind)
 
     def check_packages(self) -> None:
-        """Refuse a metric, a tracker or an adapter that cannot be imported, before data are read."""
+        """Refuse a metric or a tracker that cannot be imported, before data are read."""
         if self.metrics and not self.results.ranked:
             raise self.document.error(("training", "metrics"), "no gallery is ranked", hint="remove it")
-        training, model = self.config.parts["training"], self.config.parts["model"]
+        training = self.config.parts["training"]
         with training.errors():
             check_installed(training.options["tracker"])
-        if model.options["adapter"] is not None:
-            with model.errors():
-                check_peft()
 
     def _check_requirement(self, part: ConfiguredPart, requires: Requirement, kind: LabelKind) -> None:
         binarize = "'binarize: {name: threshold, threshold: ...}' or 'binarize: {name: nearest, k: ...}'"
@@ -497,7 +497,7 @@ class Experiment:
             check_requirement(f"{part.section} {part.name}", requires, kind, binarize)
 
     def _build_losses(self, data: dict[str, Any], network: EmbeddingModel) -> Loss:
-        """The loss of an embedding: one for each level, or for each of its nested lengths."""
+        """Build the loss of an embedding: one loss for each level, or for each of its nested lengths."""
         dims = network.parts if network.levels else network.nested_dims
         losses: list[Any] = [self._build_loss({**data, "embedding_dim": dim}) for dim in dims]
         if network.levels:
@@ -505,7 +505,7 @@ class Experiment:
         return MatryoshkaLoss(losses, dims, network.normalize) if losses else self._build_loss(data)
 
     def _build_loss(self, data: dict[str, Any]) -> Loss:
-        """One loss, with its miner, memory and regularizer."""
+        """Build one loss, with its miner, memory and regularizer."""
         parts = self.config.parts
         if "miner" in parts:
             data = {**data, "miner": parts["miner"].build(**data)}
@@ -523,7 +523,10 @@ class Experiment:
 
 
 def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[ConfiguredPart, LabelSpace]:
-    """A part that searches the nearest items, and labels of which these are found at once; others as they are."""
+    """Return a part without its search for the nearest items, and labels whose nearest items are known at once.
+
+    A part that does not search stays as it is.
+    """
     if "cache" not in part.options:
         return part, labels
     options = {**part.options, "cache": None}
@@ -531,5 +534,5 @@ def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[Configure
 
 
 def first_process() -> bool:
-    """Whether this is the main one of several training processes, known before they are connected."""
+    """Return True in the main one of several training processes. It is known before they are connected."""
     return os.environ.get("RANK", "0") == "0"

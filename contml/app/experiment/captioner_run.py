@@ -1,4 +1,4 @@
-"""A captioner as what a run trains: its config, its network, and its results, the captions of a split."""
+"""Runs that train a captioner: their config, their network, and their results, the captions of a split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, unreadable, write_json
-from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment.building import Experiment, RunResult
 from contml.app.experiment.run_results import RunResults
 from contml.app.experiment.saved_run import recorded_task
@@ -36,11 +35,10 @@ _CAPTIONS_LIMIT = 1 << 28
 
 
 class CaptionResults(RunResults, CaptionEvaluator):
-    """A run keeps the captions, and where a captioner with attention looked."""
+    """Results of a captioner. A run keeps the captions."""
 
     unranked = "trained a captioner, which ranks nothing"
     embeds = False
-    usage = "captions = model.caption(['a.jpg', 'b.jpg'])"
 
     def __init__(self, experiment: Experiment, model: Any = None) -> None:
         super().__init__(experiment)
@@ -48,7 +46,7 @@ class CaptionResults(RunResults, CaptionEvaluator):
 
     @staticmethod
     def belongs_to(config: Config) -> bool:
-        """Return whether a config trains a captioner."""
+        """Return True if a config trains a captioner."""
         return "captioner" in config.parts
 
     @staticmethod
@@ -75,7 +73,7 @@ class CaptionResults(RunResults, CaptionEvaluator):
     def build(
         experiment: Experiment, network: EmbeddingModel, task: Task, weights: bool
     ) -> tuple[nn.Module, dict[str, Any]]:
-        """Return the captioner on this network, with its words and their number for its training step."""
+        """Return the captioner with this network, and the data of its training step: its words and their number."""
         words, parts = caption_words(task.train), experiment.config.parts
         options = parts["captioner"].options if weights else {**parts["captioner"].options, "weights": "none"}
         decoder = DecoderFactory.of(parts["decoder"].constructor, parts["decoder"].build)
@@ -87,8 +85,7 @@ class CaptionResults(RunResults, CaptionEvaluator):
     @staticmethod
     def network(model: Any) -> EmbeddingModel:
         """Return the visual network."""
-        network: EmbeddingModel = model.network if isinstance(model, Captioner) else model
-        return network
+        return model.network if isinstance(model, Captioner) else model
 
     @staticmethod
     def fitted(model: Any, weights: dict[str, Tensor], path: Path) -> Any:
@@ -97,28 +94,13 @@ class CaptionResults(RunResults, CaptionEvaluator):
         return model
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save the captions too, and where the captioner looked in the images that the report shows."""
+        """Save the captions, and the rest of the result."""
         captions, name, names = result.found, result.evaluated.split, self.names(result.split)
         weights = self.other_weights(result.evaluated)
         entries = zip(captions.queries.tolist(), captions.texts, captions.values.tolist(), strict=True)
         content = [{"image": names[row], "caption": text, "cider_d": value} for row, text, value in entries]
         write_json(run.captions(name, weights), content)
-        if model.decoder.needs_maps:
-            save_tensors(run.attention(name, weights), self._attention(model, result))
         super().save(run, result, model)
-
-    def _attention(self, model: Any, result: RunResult) -> dict[str, Tensor]:
-        """Where the captioner looks before each word `[T, P]`, for the images that the report shows, by their rows."""
-        rows = result.found.queries[result.found.shown()]
-        device = next(model.parameters()).device
-        attention: dict[str, Tensor] = {}
-        model.eval()
-        for batch in self.experiment.build_images().test_batches(result.split, rows, len(rows)):
-            images = batch.images.to(device)
-            tokens = model.describe(images)
-            for row, weights in zip(batch.rows.tolist(), model.attention(images, tokens).cpu(), strict=True):
-                attention[str(row)] = weights.contiguous()
-        return attention
 
     def read(self, run: Run, evaluated: Evaluated, accept_changes: bool) -> RunResult:
         """Score the saved captions."""
@@ -132,18 +114,15 @@ class CaptionResults(RunResults, CaptionEvaluator):
         evaluated = replace(evaluated, evaluation=evaluation, changes=changes)
         return RunResult(task, evaluated, captions, (~known).nonzero()[:, 0])
 
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
+    def report(self, run: Run, result: RunResult) -> Path:
         """Write the report of captions."""
         from contml.app.report.caption_examples import CaptionContent  # here: it imports matplotlib
 
-        path, images = run.attention(result.evaluated.split), self.experiment.config.parts["images"].options
-        attention = load_tensors(path)[0] if path.exists() else {}
-        content = CaptionContent(result.found, attention, (images["resize"], images["crop"]))
-        return self.write_report(run, result, content)
+        return self.write_report(run, result, CaptionContent(result.found))
 
 
 def caption_words(split: Split) -> Sequence[Sequence[Sequence[str]]]:
-    """The words of each caption of a split.
+    """Return the words of each caption of a split.
 
     Raises:
         InputError: its data have no captions, or sentences in a script without spaces between words.
@@ -165,7 +144,7 @@ class _Described:
 
 
 def _read_captions(run: Run, split: str) -> dict[str, str]:
-    """The captions that the selected weights of a run wrote, by the names of the images.
+    """Return the captions that the selected weights of a run wrote, by the names of the images.
 
     Raises:
         InputError: there are none, or the file is damaged.

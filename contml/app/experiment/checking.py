@@ -1,4 +1,4 @@
-"""`contml check`: facts about an experiment, without training."""
+"""Checks of an experiment: facts about it, without training (`contml check`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml._support.text import duration, number
+from contml._support.text import duration
 from contml.app.experiment.building import Experiment, first_process
 from contml.data import Batch, Images
 from contml.data.copies import find_copies
@@ -34,13 +34,13 @@ def check(
     on_columns: Callable[[Sequence[Sequence[str]]], None] = lambda _: None,
     on_broken: Callable[[str, str], None] = lambda *_: None,
 ) -> list[tuple[str, str]]:
-    """Read the data, build everything, and run one batch forward and backward. Returns facts as (name, text).
+    """Read the data, build everything, and run one batch forward and backward. Return facts as (name, text).
 
     Args:
-        experiment: the experiment; its weights are not changed.
+        experiment: the experiment. Its weights are not changed.
         images: "batch" decodes the images of one batch, "all" every image of every split.
         on_columns: as in `train`.
-        on_broken: called with name and cause of broken images, but for the first, which the error names.
+        on_broken: called with name and cause of broken images, except the first, which the error names.
 
     Raises:
         InputError: an error in the data or the config; an image is broken and `images.broken` is "fail".
@@ -85,10 +85,6 @@ def check(
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
         ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
         (
-            "images per epoch",
-            _images_per_epoch(trainer.total_steps * len(batch.rows), trainer.options.epochs, len(task.train)),
-        ),
-        (
             "time",
             _time_of_features(seconds / len(batch.rows), to_extract)
             if is_once
@@ -100,7 +96,10 @@ def check(
 
 
 def _seconds_of_a_step(trainer: Trainer, batches: Iterator[Batch], has_cache: bool) -> float:
-    """The seconds of a warm step with its batch, which is the third; with a cache of images without its batch."""
+    """Return the seconds of the third step, which is warm, with its batch.
+
+    With a cache of images, the batch is not counted.
+    """
     for _ in range(2):
         start = time.monotonic()
         batch = next(batches)
@@ -110,12 +109,13 @@ def _seconds_of_a_step(trainer: Trainer, batches: Iterator[Batch], has_cache: bo
 
 
 def _time(seconds: float, steps: int) -> str:
-    """The time of the steps of a training, each of which takes `seconds`."""
-    return f"about {duration(seconds * steps)} for {steps:,} steps, by one of them, without evaluations and report"
+    """Estimate the time of a training from the `seconds` of one step."""
+    estimated = f"about {duration(seconds * steps)} for {steps:,} steps, estimated from one step"
+    return f"{estimated}, without evaluations and report"
 
 
 def _time_of_features(seconds: float, images: int) -> str:
-    """The time in which `images` pass a frozen backbone, which takes `seconds` for each."""
+    """Estimate the time in which `images` pass a frozen backbone, from the `seconds` of one image."""
     if not images:
         return "the features of all images are in the cache: seconds per epoch"
     about = duration(seconds * images)
@@ -123,7 +123,7 @@ def _time_of_features(seconds: float, images: int) -> str:
 
 
 def _size(images: Tensor) -> str:
-    """The size of images `[B, 3, H, W]`, of feature vectors `[B, F]`, or of several for each item `[B, P, F]`."""
+    """Describe the size of images `[B, 3, H, W]`, of feature vectors `[B, F]`, or of feature maps `[B, P, F]`."""
     if images.ndim < 4:
         places = f" at {images.shape[1]:,} places" if images.ndim == 3 else ""
         return f"vectors of {images.shape[-1]:,} numbers{places}"
@@ -131,25 +131,18 @@ def _size(images: Tensor) -> str:
 
 
 def _images(name: str, split: Split, as_read: Task, counts_queries: bool) -> str:
-    """The number of images of a split, of queries, and of items left out; where a validation split is from."""
+    """Describe a split: the number of its images, queries, and items left out, and the source of a validation split."""
     queries = len(split) if split.queries is None else len(split.queries)
-    query_text = f", of which {queries:,} query" if counts_queries and name != "train" else ""
+    number = "all" if queries == len(split) else f"{queries:,}"
+    query_text = f", {number} of them queries" if counts_queries and name != "train" else ""
     source = "drawn from the training split" if as_read.val is None else "named by the data"
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in split.excluded.items())
     notes = ([source] if name == "val" else []) + ([f"excluded: {reasons}"] if reasons else [])
     return f"{len(split):,}{query_text}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def _images_per_epoch(images: int, epochs: int, rows: int) -> str:
-    """The number of images of an epoch, and how often each of the training images is among them."""
-    if not epochs:
-        return "0"
-    num_images = images / epochs
-    return f"{num_images:,.0f}: each of the {rows:,} training images {number(num_images / rows)} times on average"
-
-
 def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None]) -> str:
-    """Decode every image of every split, and say what was found."""
+    """Decode every image of every split, and describe the result."""
     if task.train.feature_dim is not None:
         return _FEATURES
     reports = [images.fill(split) for split in task.splits.values()]

@@ -1,4 +1,4 @@
-"""`contml features`: the backbone features of all images of an experiment, in a file."""
+"""Files of the backbone features of all images of an experiment (`contml features`)."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ def extract_features(
 ) -> Extracted:
     """Write the backbone features of every image of an experiment's splits: centre crops, no head.
 
-    With `maps`, the last feature maps of the backbone are written, for a captioner that attends to places. With
-    `cluster`, the address of a Ray cluster (`contml.work.run`), its machines extract the features: they share the
-    images too.
+    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A
+    complete file with these features stays as it is.
 
-    Parts are kept beside the file until all are written, so that an interrupted run continues where it stopped. A file
-    that is complete, with these features, stays as it is.
-    `progress` is called with the number of images finished so far.
+    Args:
+        experiment: the experiment.
+        out: the file.
+        progress: called with the number of images finished so far.
+        maps: write the last feature maps of the backbone, for a captioner that attends to places.
+        cluster: the address of a Ray cluster (`contml.work.run`) whose machines extract the features. They need the
+            images too.
 
     Raises:
         InputError: the file cannot be written there, an image cannot be read, or another command writes the file.

@@ -1,4 +1,6 @@
-"""Load an experiment from the name of a config, a file, your own table, or a run folder; presets of your own data.
+"""Loading of an experiment: a config by name, a file, your own table, or a run folder.
+
+There are three presets of your own data:
 
 features    a head on the features of a pretrained network, which is frozen: minutes for thousands of photographs
 finetune    all weights of the pretrained network: slow without a GPU
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
     from contml.models.weights import Architecture
 
 PRESETS = ("features", "finetune", "quick")
-#: Overrides that name the network, or what is trained on: then no preset is chosen.
+#: Overrides that name the network or the inputs. With one of them, no preset is chosen.
 _FEATURES = "images.features="
 _NAMES_NETWORK = ("backbone=", "model=", "model.backbone=", "model.weights=", _FEATURES)
 
 
 def choose(name: str | None, weights: Path | None, config: str | None, overrides: Sequence[str]) -> Preset:
-    """The preset of your own data.
+    """Choose the preset of your own data.
 
     Args:
-        name: the one that the user named, if any.
+        name: the preset that the user named, if any.
         weights: the file that the user named, if any.
         config: the config that the user named, if any.
         overrides: changes to the config, which may name the network.
@@ -92,7 +94,7 @@ def _features(network: Architecture, weights: str) -> tuple[str, ...]:
 
 
 def _finetune(network: Architecture, weights: str) -> tuple[str, ...]:
-    """A network that knows photographs learns slowly, its new head fast."""
+    """Return the changes of preset "finetune". The pretrained network learns slowly, its new head fast."""
     size = (f"images.resize={network.side * 8 // 7}", f"images.crop={network.side}")
     images = (*size, "transform.scale_jitter=12", "transform.shift=8")
     return (*_network(network, weights), *images, "optimizer.lr=1e-4", "optimizer.head_lr=1e-3")
@@ -108,7 +110,7 @@ _TABLES = (".csv", ".tsv", ".txt", ".gz", ".jsonl", ".ndjson", ".json", ".parque
 _NETWORK = "backbone="
 #: The config of your own table if none is named; the task comes from an entry point.
 _TABLE = "table/default"
-#: The sections of a config that say which data are read, and how they are split.
+#: The sections of a config that define which data are read, and how they are split.
 _OF_DATA = ("task.", "images.", "training.")
 
 
@@ -169,30 +171,32 @@ class OwnData(NamedTuple):
 
     Attributes:
         path: a table, or a folder of images.
-        labels: its labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
+        labels: the labels, as `NAME=KIND`, `NAME=KIND:WEIGHT`, or `NAME` (the kind is guessed).
         image: the column of images.
-        pattern: what the names of the images in a folder mean.
-        preset: a name of `PRESETS`; None: one is chosen.
+        box: the columns of the part of the image that belongs to each row.
+        pattern: the meaning of the names of the images in a folder.
+        preset: a name of `PRESETS`. If it is None, one is chosen.
         weights: a file of a pretrained network.
     """
 
     path: Path
     labels: Sequence[str] = ()
     image: str | None = None
+    box: str | None = None
     pattern: str | None = None
     preset: str | None = None
     weights: Path | None = None
 
     def arguments(self) -> list[str]:
-        """The arguments of a command that name these data."""
-        options = {"--image": self.image, "--pattern": self.pattern, "--preset": self.preset}
+        """Return the arguments of a command that name these data."""
+        options = {"--image": self.image, "--box": self.box, "--pattern": self.pattern, "--preset": self.preset}
         options["--weights"] = None if self.weights is None else str(self.weights)
         labels = [word for label in self.labels for word in ("--label", label)]
         option_arguments = [word for option, value in options.items() if value is not None for word in (option, value)]
         return ["--data", str(self.path), *labels, *option_arguments]
 
     def kinds(self) -> dict[str, str]:
-        """The kind of each label.
+        """Return the kind of each label.
 
         Raises:
             InputError: a label appears twice.
@@ -204,23 +208,24 @@ class OwnData(NamedTuple):
         return {name.strip(): kind for name, _, kind in parsed_labels}
 
     def overrides(self) -> list[str]:
-        """The changes to a config of the task that reads such data.
+        """Return the changes to a config of the task that reads such data.
 
         Raises:
             InputError: a label appears twice.
         """
         options = {"data": str(self.path), "labels": self.kinds() or None, "image": self.image, "pattern": self.pattern}
+        options["table.box"] = self.box
         return [f"task.{name}={_quoted(value)}" for name, value in options.items() if value is not None]
 
     def decided(self, config: str | None, overrides: Sequence[str]) -> OwnData:
-        """These data with the preset that is chosen for them now."""
+        """Return these data with the preset that is chosen for them now."""
         return self._replace(preset=self.choose_preset(config, overrides).name or None)
 
     def choose_preset(self, config: str | None, overrides: Sequence[str]) -> Preset:
-        """The preset of these data, as `choose` of `contml.app.experiment.loading`.
+        """Choose the preset of these data, as `choose` does.
 
         Raises:
-            InputError: there is no such preset, or as `choose`.
+            InputError: there is no such preset, or as in `choose`.
         """
         if self.preset is not None and self.preset not in PRESETS:
             allowed = f"must be one of {', '.join(PRESETS)}"
@@ -229,14 +234,15 @@ class OwnData(NamedTuple):
 
 
 def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str] = ()) -> Experiment:
-    """Load the experiment of your own data. If no config is named, one that suits their labels and size is chosen.
+    """Load the experiment of your own data.
 
-    So is a preset, if neither the config nor an override names the network.
+    If no config is named, one is chosen that suits the labels and the size of the data. If neither the config nor an
+    override names the network, a preset is chosen too.
 
     Args:
         own: the data.
         config: a config of the task that reads such data.
-        overrides: changes to the config; they override the changes that the data make.
+        overrides: changes to the config. They override the changes that the data make.
 
     Raises:
         InputError: an error in the data, in the labels or in the config.
@@ -253,7 +259,7 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
         return replace(experiment, task=experiment.read_task(), preset=preset)
 
     def chosen(name: str, changes: Sequence[str], given: Sequence[str] = overrides) -> Experiment:
-        """The experiment of a config that the user did not name, and that errors do not name either."""
+        """Return the experiment of a config that the user did not name. Errors do not name it either."""
         return _experiment(read(config_path(name), given, "", bundled=True, changes=changes), name)
 
     data_overrides.insert(0, f"task.name={data_task()}")
@@ -277,9 +283,21 @@ def _quoted(value: Any) -> str:
 
 
 def load_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
-    """Load the experiment of a run folder; its config may import code only with `trust`."""
+    """Load the experiment of a run folder. Its config may import code only with `trust`."""
     run = open_run(folder)
     return _experiment(read(run.config, trusted=trust), run.name), run
+
+
+def load_embedding_run(folder: Path, *, trust: bool = False) -> tuple[Experiment, Run]:
+    """Load a run whose results are rankings of items with labels.
+
+    Raises:
+        InputError: the run has other results.
+    """
+    experiment, run = load_run(folder, trust=trust)
+    if experiment.results.unranked:
+        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings of items with labels")
+    return experiment, run
 
 
 def _experiment(document: Document, name: str) -> Experiment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -15,12 +14,12 @@ from contml._support.imports import LazyTable, import_by_name
 
 
 class Preset(NamedTuple):
-    """What was chosen.
+    """The preset that was chosen.
 
     Attributes:
-        name: one of `PRESETS` of loading.py; "" where the config or an override names the network.
-        changes: to the config of your own data.
-        reason: in words, for the user.
+        name: one of `PRESETS` of loading.py. It is "" if the config or an override names the network.
+        changes: the changes to the config of your own data.
+        reason: the reason as text, for the user.
     """
 
     name: str = ""
@@ -30,7 +29,7 @@ class Preset(NamedTuple):
 
 @cache
 def task_table() -> LazyTable:
-    """Every installed task by its name `folder/name`, from the entry-point group `contml.tasks`."""
+    """Return every installed task by its name `folder/name`, from the entry-point group `contml.tasks`."""
     entries = sorted(entry_points(group="contml.tasks"), key=lambda entry: entry.name)
     packages = {entry.name: entry.load() for entry in entries}
     parts: dict[str, str | Callable[[], Callable[..., Any]]] = {}
@@ -42,7 +41,7 @@ def task_table() -> LazyTable:
 
 
 def data_task() -> str:
-    """The task that reads your own table (`--data`): the name in the entry-point group `contml.data_task`.
+    """Return the name of the task that reads your own table (`--data`), from the entry-point group `contml.data_task`.
 
     Raises:
         InputError: there is none, because the installed package is older than the code.
@@ -51,7 +50,7 @@ def data_task() -> str:
 
 
 def refuse_data(*given: Any, **options: Any) -> None:
-    """Refuse your own data for what is wrong at first sight, by the function `refuse` of the package of that task."""
+    """Refuse your own data for obvious errors, with the function `refuse` of the package of the task."""
     package = _data_entry().module.rpartition(".")[0]
     import_by_name(f"{package}.kinds:refuse")(*given, **options)
 
@@ -64,45 +63,25 @@ def _data_entry() -> EntryPoint:
 
 
 def config_names() -> list[str]:
-    """The configs that come with contml, as `folder/name`."""
+    """Return the names of the configs that come with contml, as `folder/name`."""
     return sorted(f"{file.parent.name}/{file.stem}" for file in Path(str(files("contml.configs"))).glob("*/*.yaml"))
 
 
 def config_path(name: str) -> Path:
-    """The file of a config that comes with contml; the name of a task is that of its config, if it has only one.
+    """Return the file of a config that comes with contml.
 
     Raises:
         InputError: there is no config of this name.
     """
     names = config_names()
-    if name not in names and name in task_table():
-        task_configs = [config for config in names if _task_of(config) == name]
-        if len(task_configs) != 1:
-            hint = (
-                f"choose one of its configs: {', '.join(task_configs)}"
-                if task_configs
-                else "no config that comes with contml uses it"
-            )
-            raise InputError(name, "is a task, not a config", hint=hint)
-        (name,) = task_configs
-    elif name not in names:
+    if name not in names:
         default_hint = "see 'contml list configs', or give the path of a YAML file"
         raise InputError(name, "no such config", hint=did_you_mean(name, names, default_hint))
-    return _file(name)
-
-
-def _file(config: str) -> Path:
-    return Path(str(files("contml.configs") / f"{config}.yaml"))
-
-
-def _task_of(config: str) -> str:
-    """The task that a config names."""
-    match = re.search(r"^task:(?:\n  name:)? *(\S+)$", _file(config).read_text(encoding="utf-8"), re.MULTILINE)
-    return match[1] if match else ""
+    return Path(str(files("contml.configs") / f"{name}.yaml"))
 
 
 def config_text(name: str) -> str:
-    """The text of a config that comes with contml.
+    """Return the text of a config that comes with contml.
 
     Raises:
         InputError: there is no config of this name.

@@ -30,16 +30,7 @@ from contml.losses.pml import pml_loss
 from contml.mining import MINERS, Miner
 from contml.models import EmbeddingModel
 from contml.sampling import SAMPLERS
-from contml.training import (
-    HDML,
-    OPTIMIZERS,
-    SCHEDULES,
-    EmbeddingStep,
-    RankingStep,
-    Training,
-    TrainingStep,
-    TripletStep,
-)
+from contml.training import HDML, OPTIMIZERS, SCHEDULES, EmbeddingStep, RankingStep, Training, TrainingStep, TripletStep
 
 #: Every training step by its name in a config.
 STEPS = {
@@ -55,7 +46,7 @@ _CALLABLE: Any = Callable
 
 
 def schema() -> dict[str, Section | Option]:
-    """The sections and values of a config, in order."""
+    """Return the sections and values of a config, in order."""
     return {
         "task": Section(task_table(), contract=Task),
         "binarize": Section(BINARY_LABELS, required=False, contract=LabelSpace),
@@ -89,7 +80,7 @@ RESULT_KINDS: Sequence[type[Results]] = (CaptionResults, JudgmentResults, Retrie
 
 
 def experiment(document: Document, name: str) -> Experiment:
-    """The experiment of a document.
+    """Return the experiment of a document.
 
     Raises:
         InputError: an error in the config, with file and line.
@@ -122,7 +113,10 @@ def _check_options(config: Config) -> None:
 
 
 def _check_several_losses(config: Config, document: Document) -> None:
-    """Levels and nested lengths have a loss each, which only the default step computes."""
+    """Refuse levels or nested lengths for another step than the default one.
+
+    Only the default step computes several losses.
+    """
     model, step = config.parts["model"].options, config.parts["step"].name
     for option, each in (("levels", "level"), ("nested_dims", "length")):
         # Without a loss, levels are trained as one embedding.

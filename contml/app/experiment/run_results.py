@@ -1,12 +1,11 @@
 """The result of a run: each evaluator saves it in the run folder, reads it again, and reports it.
 
-The report also says what the run is: its data, network, loss, time and device, and how to use it.
+The report also describes the run: its data, network, loss, time and device, and how to use it.
 """
 
 from __future__ import annotations
 
 import platform
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from contml.config import Config, Document, data_arguments, dump
 from contml.contracts import OwnMetrics
 from contml.data.identity import DataRecord, item_names
 from contml.data.split import SPLIT_TITLES, Split, Task
-from contml.evaluation.evaluated import Evaluated, value_text
+from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.evaluators import RetrievalEvaluator
 from contml.evaluation.judgments import JudgmentEvaluator
 from contml.evaluation.results import QueryValues
@@ -41,33 +40,36 @@ if TYPE_CHECKING:
 
 
 class RunResults(Results):
-    """What a run keeps of its result, whatever its kind."""
+    """The files of a run that hold its result, for all kinds of results."""
 
     def names(self, split: Split) -> list[str]:
-        """The names of the items of a split in the files of a run."""
+        """Return the names of the items of a split in the files of a run."""
         return [*item_names(split, self.experiment.root)]
 
     def other_weights(self, evaluated: Evaluated) -> str | None:
-        """What file names of a result mention: other weights than the run selected, or "labels"; else None."""
+        """Return the part of file names for the result of weights that were not selected, or "labels".
+
+        Return None for the result of the weights that the run selected.
+        """
         if evaluated.by == "labels":
             return evaluated.by
         return None if evaluated.checkpoint == self.experiment.selected else evaluated.checkpoint
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:  # noqa: ARG002
-        """Save what was found, the main metric of each query, and the evaluation."""
+        """Save the outputs, the main metric of each query, and the evaluation."""
         evaluated, weights = result.evaluated, self.other_weights(result.evaluated)
         values = self.query_values(evaluated.evaluation.headline, result)
         values.save(run.query_values(evaluated.split, weights))
         write_json(run.evaluation(weights), evaluated.to_dict())
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
-        """The main metric of each query."""
+        """Return the main metric of each query."""
         names = self.names(result.split)
         found = result.found
         return QueryValues.of(metric, [names[n] for n in found.queries.tolist()], found.values, found.items)
 
     def write_report(self, run: Run, result: RunResult, content: Content, dim: int | None = None) -> Path:
-        """Write a report with this content; `dim` as in `brief_of`."""
+        """Write a report with this content. `dim` is as in `brief_of`."""
         from contml.app.report.page import About, write_report  # here: it imports matplotlib
 
         experiment = self.experiment
@@ -77,18 +79,15 @@ class RunResults(Results):
             rows=run.rows(),
             brief=brief_of(experiment, run, dim),
             command=run.command,
-            facts=facts_of(experiment, run, dim),
-            usage=usage_of(experiment, run.folder),
-            ideal=ideal_of(experiment),
         )
         return write_report(run.folder, content, result.split, result.evaluated, about)
 
 
 class _EmbeddingResults(RunResults):
-    """A run keeps the embeddings of the split."""
+    """Results of an embedding. A run keeps the embeddings of the split."""
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save the embeddings too."""
+        """Save the embeddings, and the rest of the result."""
         tensors = {"embeddings": result.found.embeddings, "missing": result.missing}
         path = run.embeddings(result.evaluated.split, self.other_weights(result.evaluated))
         save_tensors(path, tensors, names=self.names(result.split), config=self.experiment.recorded)
@@ -106,17 +105,17 @@ class _EmbeddingResults(RunResults):
 
 
 class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
-    """A run keeps the embeddings of the split, and a calibration."""
+    """Results of a ranking. A run keeps the embeddings of the split, and a calibration."""
 
     ranked = True
 
     @property
     def metrics(self) -> OwnMetrics:
-        """Metrics of one's own by name, imported."""
+        """User-defined metrics by name, imported."""
         return self.experiment.metrics
 
     def save(self, run: Run, result: RunResult, model: Any) -> None:
-        """Save the calibration too."""
+        """Save the calibration, and the rest of the result."""
         if result.val is not None:
             save_calibration(run.calibration, result.task, result.val[0], result.found)
         if self.other_weights(result.evaluated) is None:
@@ -126,7 +125,7 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
         super().save(run, result, model)
 
     def _save_labels(self, run: Run, result: RunResult, split: Split, embeddings: Tensor, missing: Tensor) -> None:
-        """Save training items that answer with labels; nothing with fewer than three."""
+        """Save training items to predict labels with. Save nothing if there are fewer than three."""
         usable = embeddings.isfinite().all(1)
         usable[missing] = False
         rows, task, evaluated = usable.nonzero()[:, 0], result.task, result.evaluated
@@ -144,17 +143,17 @@ class RetrievalResults(_EmbeddingResults, RetrievalEvaluator):
                 labelled.add_test(float(result.found.values.mean()), float(ranking.values.mean()))
         labelled.save(run.labels)
 
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:
+    def report(self, run: Run, result: RunResult) -> Path:
         """Write the report of a ranking."""
         from contml.app.report.ranking import RankingContent  # here: it imports matplotlib
 
         calibration, labelled = Calibration.read(run.calibration), LabelledItems.of_run(run)
-        content = RankingContent(result.found, result.missing, calibration, labelled, pair)
+        content = RankingContent(result.found, result.missing, calibration, labelled)
         return self.write_report(run, result, content, result.found.embeddings.shape[1])
 
 
 class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
-    """A run keeps the embeddings of the split."""
+    """Results of judgments. A run keeps the embeddings of the split."""
 
     unranked = "trained on judgments, so that its items have no labels"
     counts_queries = False
@@ -162,12 +161,12 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     @staticmethod
     def belongs_to(config: Config) -> bool:
-        """Return whether a config learns from judgments between items, and not from labels of items."""
+        """Return True if a config learns from judgments between items, and not from labels of items."""
         return learns_judgments(config) or config.parts["sampler"].name == "judged"
 
     @staticmethod
     def check_config(config: Config, document: Document) -> None:
-        """Refuse batches without whole judgments, and what compares labels of items, for a step for judgments."""
+        """Refuse parts that do not fit a step for judgments: other samplers, and parts that compare labels of items."""
         if not learns_judgments(config):
             return
         parts, step, sampler = config.parts, config.parts["step"], config.parts["sampler"].name
@@ -181,11 +180,11 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     @staticmethod
     def check_labels(labels: LabelSpace, sampler: str) -> None:
-        """Accept any labels: the sampler refuses others than judgments."""
+        """Accept any labels. The sampler refuses labels that are not judgments."""
 
     @staticmethod
     def facts(task: Task) -> list[tuple[str, str]]:
-        """Return the judgments of each split, and how many are kept."""
+        """Return facts about the judgments of each split, and how many are kept."""
         labels = {SPLIT_TITLES[name]: split.labels for name, split in task.splits.items()}
         facts = [(f"{name} judgments", each.facts()) for name, each in labels.items() if isinstance(each, JudgedItems)]
         kept, _ = JudgmentResults.kept(task)
@@ -193,7 +192,7 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     @staticmethod
     def in_a_batch(labels: LabelSpace) -> str:
-        """Return the number of judgments of a batch, or the label distances of its judged pairs."""
+        """Describe the number of judgments of a batch, or the label distances of its judged pairs."""
         if isinstance(labels, PairLabels):
             return Results.in_a_batch(labels)
         assert isinstance(labels, JudgedItems)
@@ -201,16 +200,17 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
 
     @staticmethod
     def few(task: Task) -> str:
-        """Return how many judgments are kept if these are few."""
+        """Return the number of judgments that are kept as text, if they are few. Otherwise return ""."""
         kept, is_few = JudgmentResults.kept(task)
         return f"judgments: {kept}" if is_few else ""
 
     @staticmethod
     def kept(task: Task) -> tuple[str, bool]:
-        """Return how many judgments the splits keep, "" if all, and whether these are few.
+        """Return a text on how many judgments the splits keep, "" if they keep all, and whether they are few.
 
-        A split by item leaves out judgments whose items are in two parts. Few are less than half of all, or less than
-        30 of the test split: an accuracy near 0.8 then has a 95 % interval of more than 0.14 to each side.
+        A split by item leaves out judgments whose items are in two parts. Less than half of all judgments are few. Less
+        than 30 judgments of the test split are few too: an accuracy near 0.8 then has a 95 % interval of more than 0.14
+        to each side.
         """
         labels = {name: split.labels for name, split in task.splits.items()}
         judged = {name: each for name, each in labels.items() if isinstance(each, JudgedItems)}
@@ -231,11 +231,11 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         return text, few
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
-        """The main metric of each judgment."""
+        """Return the main metric of each judgment."""
         found = result.found
         return QueryValues.of(metric, found.labels.judgment_names(self.names(result.split)), found.values, found.items)
 
-    def report(self, run: Run, result: RunResult, pair: tuple[int, int] | None = None) -> Path:  # noqa: ARG002
+    def report(self, run: Run, result: RunResult) -> Path:
         """Write the report of judgments."""
         from contml.app.report.judgments import JudgmentContent  # here: it imports matplotlib
 
@@ -249,12 +249,12 @@ _LIMIT = 1 << 16
 
 
 class TrainingRecord(BaseModel):
-    """How the weights of a run were made, as `about.json` holds it.
+    """The record of a training, as `about.json` holds it.
 
     Attributes:
         parameters: number of parameters of the model.
-        device: the device that trained it, in words.
-        seconds: the time of the training, over all its sessions; None where one of them did not record it.
+        device: the name of the device that trained it.
+        seconds: the time of the training, over all its sessions. None if a session did not record it.
         versions: the packages that embeddings depend on.
     """
 
@@ -266,12 +266,12 @@ class TrainingRecord(BaseModel):
     versions: dict[str, str]
 
     def save(self, run: Run) -> None:
-        """Write it into the folder of the run."""
+        """Write the record into the folder of the run."""
         write_json(run.about, self.model_dump())
 
 
 def training_of(model: nn.Module, device: torch.device, processes: int, seconds: float | None) -> TrainingRecord:
-    """What is known of a training at its end."""
+    """Return the record of a training at its end."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
     return TrainingRecord(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -282,7 +282,7 @@ def training_of(model: nn.Module, device: torch.device, processes: int, seconds:
 
 
 def read_training(run: Run) -> TrainingRecord | None:
-    """How the run was trained; None for a run that did not record it.
+    """Read the record of the training of a run. Return None if the run has no record.
 
     Raises:
         InputError: the file is damaged.
@@ -291,16 +291,19 @@ def read_training(run: Run) -> TrainingRecord | None:
 
 
 def title_of_page(experiment: Experiment, runs: Sequence[Run], split: Split) -> str:
-    """The heading of a page: the data, the label, and the runs: "houses.csv: price_usd · 2026-11-26_10-00-00"."""
+    """Return the heading of a page: the data, the label, and the runs.
+
+    Example: "houses.csv: price_usd · 2026-11-26_10-00-00".
+    """
     task = experiment.values["task"]
     data = Path(task["data"]).name if isinstance(task.get("data"), str) else task["name"]
     return f"{data}: {split.labels.title} · {' and '.join(run.folder.resolve().name for run in runs)}"
 
 
 def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
-    """The essentials for the header of a report: data, backbone, parameters, loss, time, device, version.
+    """Return the essentials for the header of a report: data, backbone, parameters, loss, time, device, version.
 
-    `dim` is the length of the embeddings; None: the run has none, such as that of a captioner.
+    `dim` is the length of the embeddings. It is None if the run has no embeddings, such as the run of a captioner.
     """
     values, training = experiment.values, read_training(run)
     facts = [_data(experiment, run), f"{values['model']['backbone']}{_dimensions(dim)}"]
@@ -314,53 +317,10 @@ def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
     return facts
 
 
-def facts_of(experiment: Experiment, run: Run, dim: int | None) -> list[tuple[str, str]]:
-    """All that a report says of its run; `dim` as in `brief_of`."""
-    values, training = experiment.values, read_training(run)
-    model = values["model"]
-    task = {key: value for key, value in values["task"].items() if key != "name"}
-    facts = [
-        ("Data", _data(experiment, run)),
-        ("Options of the data", _options(task)),
-        ("Backbone", f"{model['backbone']} (weights: {value_text(model['weights'])}){_dimensions(dim)}"),
-        ("Preset", run.preset),
-        ("Parameters", f"{training.parameters:,}" if training else ""),
-        ("Loss", _with_options(values.get("loss", {}))),
-        ("Training time", duration(training.seconds) if training and training.seconds is not None else ""),
-        ("Device", training.device if training else ""),
-        ("Versions", ", ".join(f"{name} {version}" for name, version in training.versions.items()) if training else ""),
-        ("Same training", f"contml train {shlex.quote(str(run.config))}"),
-    ]
-    return [(name, text) for name, text in facts if text]
-
-
-def usage_of(experiment: Experiment, folder: Path) -> str:
-    """The lines of code that use the model of a run."""
-    return f"import contml\nmodel = contml.load({str(folder)!r})\n{experiment.results.usage}\n"
-
-
-def ideal_of(experiment: Experiment) -> float | None:
-    """Return the power of embedding distances that the loss makes label distances proportional to; None: no power."""
-    loss: dict[str, Any] = experiment.values.get("loss", {})
-    if loss.get("name") != "log_ratio":
-        return None
-    power = 2 if loss["squared"] else 1
-    return power / (loss.get("label_power") or power)
-
-
 def _data(experiment: Experiment, run: Run) -> str:
     counts = {name: len(items) for name, items in DataRecord.load(run.data).names.items()}
     return f"{experiment.values['task']['name']}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def _with_options(part: dict[str, Any]) -> str:
-    options = _options({key: value for key, value in part.items() if key != "name"})
-    return f"{part['name']} ({options})" if part and options else str(part.get("name", ""))
-
-
 def _dimensions(dim: int | None) -> str:
     return "" if dim is None else f", {dim:,} dimensions"
-
-
-def _options(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key}: {value_text(value)}" for key, value in values.items() if value is not None)

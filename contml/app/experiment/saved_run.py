@@ -1,4 +1,4 @@
-"""What a run has recorded: its config, data, weights, evaluation, captions and embeddings."""
+"""The records of a run: its config, data, weights, evaluation, captions and embeddings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from contml._support.errors import InputError
 from contml._support.files import unreadable
 from contml.config import difference
 from contml.data.identity import DataRecord, with_recorded_items
-from contml.data.split import SPLIT_TITLES, Split, Task
+from contml.data.split import Task
 from contml.evaluation.evaluated import Evaluated, Selection
 from contml.runs import PLACES, Run, without_paths
 from contml.training import load_weights
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def trained_model(experiment: Experiment, run: Run, task: Task, weights: dict[str, Tensor], path: Path) -> nn.Module:
-    """The model of a run with the weights that were read from `path`.
+    """Return the model of a run with the weights that were read from `path`.
 
     Raises:
         InputError: the weights do not fit.
@@ -43,7 +43,7 @@ def trained_model(experiment: Experiment, run: Run, task: Task, weights: dict[st
 
 
 def read_evaluation(run: Run) -> Evaluated:
-    """The evaluation of the selected weights of a run.
+    """Read the evaluation of the selected weights of a run.
 
     Raises:
         InputError: there is none, or its file is damaged.
@@ -57,7 +57,7 @@ def read_evaluation(run: Run) -> Evaluated:
 
 
 def saved_numbers(state: Path) -> dict[str, Any]:
-    """The numbers of a state that the result needs: epoch, finished, trained, config, and selection."""
+    """Read the numbers of a state that the result needs: epoch, finished, trained, config, and selection."""
     numbers = load_numbers(state)
     kinds = {"epoch": int, "finished": bool, "trained": bool, "config": dict, "selection": dict | None}
     if not isinstance(numbers, dict) or not all(isinstance(numbers.get(k, ...), kind) for k, kind in kinds.items()):
@@ -79,7 +79,11 @@ class SavedEmbeddings:
     missing: Tensor
 
     def of(self, names: Sequence[str]) -> tuple[list[int], Tensor, Tensor]:
-        """Positions in `names` of the items that have an embedding `[n]`, their embeddings, and which were not read.
+        """Find the saved embeddings of the items with these names.
+
+        Returns:
+            The positions in `names` of the items that have an embedding `[n]`, their embeddings, and the unreadable
+            ones.
 
         Raises:
             InputError: no item has one.
@@ -95,7 +99,9 @@ class SavedEmbeddings:
 
 
 def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: str | None = None) -> SavedEmbeddings:
-    """The saved embeddings of a split; `checkpoint`: by which weights, None: by the weights that the run selected.
+    """Read the saved embeddings of a split.
+
+    `checkpoint` is the name of the weights that made them. Default: the weights that the run selected.
 
     Raises:
         InputError: there are none, or they are damaged or of another config.
@@ -115,7 +121,7 @@ def saved_embeddings(experiment: Experiment, run: Run, split: str, checkpoint: s
 
 
 def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tuple[Task, list[str]]:
-    """The data of a run, in the order of its record, and what changed.
+    """Return the data of a run, in the order of its record, and their changes.
 
     Args:
         experiment: builds the data.
@@ -134,7 +140,10 @@ def recorded_task(experiment: Experiment, run: Run, accept_changes: bool) -> tup
 
 
 def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, longer: bool = False) -> None:
-    """Refuse a run whose config is not the saved one; `longer`: it is finished, and may be edited to train longer."""
+    """Refuse a run whose config differs from the saved one.
+
+    With `longer`, the run is finished, and the hint describes how to train it longer.
+    """
     config = saved.get("config")
     saved_values = without_paths(config) if isinstance(config, dict) else {}
     changed = [
@@ -149,40 +158,7 @@ def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, 
 
 
 def how_to_train_longer(run: Run) -> str:
-    """How to train a finished run longer."""
+    """Return a hint on how to train a finished run longer."""
     weights = run.checkpoints / "last.safetensors"
     section = "captioner" if "\ncaptioner:" in run.config.read_text(encoding="utf-8") else "model"
     return f"to train longer, start a new run from its weights: contml train {run.config} {section}.weights={weights}"
-
-
-def row_of(task: Task, name: str, given: str, option: str) -> int:
-    """The row of an image in the split `name`: by its name, the end of its name after a slash or space, or its row.
-
-    Raises:
-        InputError: there is no such image, or there are several. `option` asked for it.
-    """
-    split = task.splits[name]
-    row = _row(split, given)
-    if isinstance(row, int):
-        return row
-    title = SPLIT_TITLES[name]
-    hint = f"give a name such as {split.name(0)}, or a row, 0 to {len(split) - 1}"
-    if row:
-        raise InputError(option, f"{len(row)} {title} images end in '{given}'", hint=hint)
-    others = [
-        SPLIT_TITLES[other] for other, images in task.splits.items() if other != name and _row(images, given) != []
-    ]
-    if others and not given.isdecimal():
-        raise InputError(option, f"'{given}' is a {others[0]} image", f"must be one of the {title} split", hint)
-    raise InputError(option, f"no {title} image '{given}'", hint=hint)
-
-
-def _row(split: Split, given: str) -> int | list[str]:
-    """The row of an image, or the names that end in what was given."""
-    names = [split.name(row) for row in range(len(split))]
-    matches = [name for name in names if name.endswith((f"/{given}", f" {given}"))]
-    if given in names or len(matches) == 1:
-        return names.index(given if given in names else matches[0])
-    if given.isdecimal() and int(given) < len(split):
-        return int(given)
-    return matches

@@ -24,7 +24,6 @@ from contml.app.experiment.saved_run import (
     how_to_train_longer,
     read_evaluation,
     recorded_task,
-    row_of,
     saved_numbers,
     trained_model,
 )
@@ -51,16 +50,16 @@ def train(
 ) -> Run | None:
     """Train from the beginning in a new run folder, evaluate, and write the report.
 
-    If several processes train, the main one returns the run; the others return None.
+    If several processes train, the main one returns the run. The others return None.
 
     Args:
-        experiment: what to train.
+        experiment: the experiment to train.
         root: the folder in which the run folder is created.
         on_start: called with the run when its folder is created.
         on_columns: called with how the columns of a table were read: rows of text, the first one a header.
         split: "val": only the validation split is evaluated, and no report is written; the test split is not read.
-        folder: the run folder; None: a new one in `root`, named by date and time.
-        command: what the user typed, for the report.
+        folder: the run folder. Default: a new folder in `root`, named by date and time.
+        command: the command that the user typed, for the report.
     """
     experiment.check_packages()
     task = experiment.build_task()
@@ -102,7 +101,7 @@ def resume(
     split: Literal["result", "val"] = "result",
     on_finished: Callable[[str], None] = lambda _: None,
 ) -> Run | None:
-    """Resume a run from its last checkpoint; the result equals that of an uninterrupted run.
+    """Resume a run from its last checkpoint. The result equals the result of an uninterrupted run.
 
     Args:
         folder: the run folder.
@@ -139,7 +138,7 @@ def resume(
 
 
 def complete_run(folder: Path) -> Run:
-    """A run with a report, whose data are unchanged.
+    """Return a run with a report, whose data are unchanged.
 
     Raises:
         InputError: its config or its data were changed.
@@ -153,7 +152,7 @@ def complete_run(folder: Path) -> Run:
 def evaluate_run(
     folder: Path,
     *,
-    checkpoint: Literal["last", "best", "ema"] | None = None,
+    checkpoint: Literal["last", "best"] | None = None,
     accept_changes: bool = False,
     trust: bool = False,
 ) -> Evaluated:
@@ -161,17 +160,15 @@ def evaluate_run(
 
     Args:
         folder: the run folder.
-        checkpoint: which weights; None: the weights that the run selected.
-        accept_changes: evaluate data that changed since the run began: the items of the run that are left, with their
-            current labels.
+        checkpoint: the weights to evaluate. Default: the weights that the run selected.
+        accept_changes: evaluate data that changed since the run began. The items of the run that are left are
+            evaluated, with their current labels.
         trust: allow its config to name code to import.
 
     Raises:
         InputError: the folder is not a run, the weights do not fit, or its config or its data were changed.
     """
     experiment, run = load_run(folder, trust=trust)
-    if checkpoint == "ema" and experiment.config.parts["training"].options["ema"] is None:
-        raise InputError("checkpoint", "ema", "must be last or best", "the run was trained without training.ema")
     name = checkpoint or experiment.selected
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
@@ -204,32 +201,22 @@ def evaluate_run(
 
 
 def _labelled_items(task: Task, model: Any) -> Split:
-    """The training items that are kept with their embeddings and labels."""
+    """Return the training items that are kept with their embeddings and labels."""
     return task.train.subset(sample(task.train.labels, model.embedding_dim))
 
 
-def report_run(
-    folder: Path, *, accept_changes: bool = False, trust: bool = False, pair: tuple[str, str] | None = None
-) -> Path:
+def report_run(folder: Path, *, accept_changes: bool = False, trust: bool = False) -> Path:
     """Write the report of a run from its metrics and saved embeddings.
 
     Args:
         folder: the run folder.
         accept_changes: report on data that changed since the run began, as in `evaluate_run`.
         trust: allow its config to name code to import.
-        pair: two test images to explain.
     """
     experiment, run = load_run(folder, trust=trust)
     evaluated = read_evaluation(run)
     evaluator = experiment.evaluator()
-    if pair is not None and evaluator.unranked:
-        raise InputError("--pair", f"the run {evaluator.unranked}", hint="omit --pair")
-    result = evaluator.read(run, evaluated, accept_changes)
-    rows = None
-    if pair is not None:
-        first, second = (row_of(result.task, evaluated.split, name, "--pair") for name in pair)
-        rows = first, second
-    return evaluator.report(run, result, rows)
+    return evaluator.report(run, evaluator.read(run, evaluated, accept_changes))
 
 
 def _check_size(name: str, split: Split, ranked: bool) -> None:
@@ -244,9 +231,9 @@ def _check_size(name: str, split: Split, ranked: bool) -> None:
 def _on_val(
     evaluator: Results, task: Task, split: str, found: tuple[Found, Tensor], evaluate: Callable[[Split], Sequence[Any]]
 ) -> tuple[Found, Tensor] | None:
-    """What is found on the validation split and its unreadable rows, if a calibration is fitted to it.
+    """Return the result on the validation split and its unreadable rows, if a calibration is fitted to it.
 
-    `found` is what was found on `split`.
+    `found` is the result on `split`. It is used again if `split` is the validation split.
     """
     if not evaluator.ranked or task.val is None:
         return None

@@ -1,4 +1,4 @@
-"""What the page shows: items with labels, and for each run a map, neighbours by embedding and by label, and errors."""
+"""The content of the page: items with labels, and for each run a map, neighbours and errors."""
 
 from __future__ import annotations
 
@@ -12,32 +12,25 @@ import torch
 from torch import Tensor
 
 from contml._support.errors import InputError
-from contml.app.experiment.building import Experiment
-from contml.app.experiment.loading import load_run
+from contml.app.experiment.loading import load_embedding_run
 from contml.app.experiment.run_results import title_of_page
 from contml.app.experiment.saved_run import SavedEmbeddings, read_evaluation, recorded_task, saved_embeddings
 from contml.app.explore.label_search import training_items
-from contml.app.report.embedding_map import MIN_TSNE, main_direction, principal_components, tsne
+from contml.app.report.embedding_map import MIN_TSNE, main_direction, tsne
 from contml.app.report.plots import Array
-from contml.contracts import PLAIN, Colours, Measure
+from contml.contracts import Colours, Measure
 from contml.data.identity import DataRecord, item_names
-from contml.data.sources import ImageFile
 from contml.data.split import Split
-from contml.distances import nearest_vectors
 from contml.distances.exact import squared_distances_to
 from contml.evaluation import evaluate
 from contml.evaluation.evaluated import unit_words
 from contml.evaluation.results import Retrieval, unit_of_distances
 from contml.runs import Run
-from contml.search import Index
-from contml.search.bundle import LABELS
-from contml.search.images import FILE, IndexModel, pending_text, shown_files
-from contml.search.inputs import SourceItem, split_of
 from contml.search.labelled_items import LabelledItems
 
 #: Neighbours of each item.
 NEIGHBOURS = 10
-#: Items on the page unless the caller gives another number; what is drawn at random depends on the seed alone.
+#: The default number of items on the page, and the seed of random draws.
 ITEMS, SEED = 5000, 0
 
 
@@ -47,7 +40,7 @@ class ItemNeighbours:
 
     rows: Tensor  # [N,k]
     distances: Tensor  # [N,k] float64: embedding distances
-    label_distances: Tensor | None  # [N,k] float32; None without labels
+    label_distances: Tensor  # [N,k] float32
 
 
 @dataclass(frozen=True)
@@ -56,29 +49,27 @@ class ModelView:
 
     Attributes:
         title: the run.
-        model: the folder of the model, which `contml.load` reads.
-        made_with: of an index, its model, which that one must be; of a run, None: a run knows its own.
+        folder: the folder of the run, which `contml.load` reads.
         embeddings: `[N, d]`.
         points: the map, `[N, 2]`.
         by_embedding: the nearest items by embedding distance.
-        by_label: the nearest items by label distance; None without labels.
-        means: `[N, 2]`, float64: mean label distance of the first `Explored.error_k` items by embedding, ties as
-            expectations, and by label; NaN for items that are not queries. None without labels.
+        by_label: the nearest items by label distance.
+        means: mean label distance of the first `Explored.error_k` items by embedding, ties as expectations, and by
+            label, `[N, 2]`, float64. NaN for items that are not queries.
     """
 
     title: str
-    model: Path | None
+    folder: Path
     embeddings: Tensor
     points: Array
     by_embedding: ItemNeighbours
-    by_label: ItemNeighbours | None = None
-    means: Tensor | None = None
-    made_with: IndexModel | None = None
+    by_label: ItemNeighbours
+    means: Tensor
 
     @property
-    def errors(self) -> Tensor | None:
-        """`[N]`: how much larger the mean label distance of the retrieved items is than the oracle's."""
-        return None if self.means is None else self.means[:, 0] - self.means[:, 1]
+    def errors(self) -> Tensor:
+        """The mean label distance of the retrieved items minus the oracle's, `[N]`."""
+        return self.means[:, 0] - self.means[:, 1]
 
 
 @dataclass(frozen=True)
@@ -87,34 +78,29 @@ class Explored:
 
     Attributes:
         title: the heading.
-        split: the items, in the order of all `[N]`; without labels, its label space says nothing.
-        texts: the label of each item in words; "" where only its picture shows it.
-        views: one for each run; of an index, one.
-        unit: what a label distance is, in words; "" without labels.
+        split: the items, in the order of all `[N]`.
+        texts: the label of each item as text. "" if only its picture shows the label.
+        views: one for each run.
+        unit: the meaning of a label distance of 1, as text.
         measure: how label distances are printed.
-        error_k: number of retrieved items of which the error is the mean.
-        colours: the labels as colours; None without labels.
+        error_k: number of retrieved items over which the error is averaged.
+        colours: the labels as colours.
         metadata: of each item, by name.
-        notes: sentences about what is not shown.
-        labelled: of each view, the training items by which labels are searched for; empty: they are not.
+        notes: sentences about parts that are not shown.
+        labelled: the training items of each view, for a search by label. Empty if the page does not search by label.
     """
 
     title: str
     split: Split
     texts: Sequence[str]
     views: Sequence[ModelView]
-    unit: str = ""
-    measure: Measure = PLAIN
-    error_k: int = 0
-    colours: Colours | None = None
+    unit: str
+    measure: Measure
+    error_k: int
+    colours: Colours
     metadata: Sequence[dict[str, Any]] | None = None
     notes: list[str] = field(default_factory=list)
     labelled: Sequence[LabelledItems] = ()
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the items have labels."""
-        return self.views[0].by_label is not None
 
     @property
     def gallery(self) -> Tensor:
@@ -133,11 +119,11 @@ def explore_runs(
     trust: bool = False,
     on_start: Callable[[int], None] = lambda _: None,
 ) -> Explored:
-    """The evaluated split of a run, or of several runs that were evaluated on the same items.
+    """Return the evaluated split of a run, or of several runs that were evaluated on the same items.
 
     Args:
         folders: the run folders.
-        items: the largest number of items: of more, that many are drawn at random.
+        items: the largest number of items. If there are more, this number is drawn at random.
         accept_changes: use data that changed since the run began, as in `evaluate_run`.
         trust: allow the configs of the runs to name code to import.
         on_start: called with the number of items before maps and neighbours are computed.
@@ -145,7 +131,7 @@ def explore_runs(
     Raises:
         InputError: a folder is not a run or not evaluated yet, or the runs are of different items or labels.
     """
-    runs = [_embedding_run(folder, trust) for folder in folders]
+    runs = [load_embedding_run(folder, trust=trust) for folder in folders]
     evaluations = [read_evaluation(run) for _, run in runs]
     (experiment, run), split_name = runs[0], evaluations[0].split
     for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
@@ -198,16 +184,8 @@ def _by_item(split: Split) -> list[dict[str, Any]]:
     return [{name: values[row] for name, values in columns if values[row] is not None} for row in range(len(split))]
 
 
-def _embedding_run(folder: Path, trust: bool) -> tuple[Experiment, Run]:
-    """A run of embeddings."""
-    experiment, run = load_run(folder, trust=trust)
-    if experiment.results.unranked:
-        raise InputError(str(folder), experiment.results.unranked, hint="give a run of embeddings of items with labels")
-    return experiment, run
-
-
 def _embeddings_by_row(saved: SavedEmbeddings, names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """The saved embeddings of the items with these names `[N, d]`, and which have one `[N]`."""
+    """Return the saved embeddings of the items with these names `[N, d]`, and a mask `[N]` of items that have one."""
     positions, vectors, missing = saved.of(names)
     rows, embeddings = torch.tensor(positions), torch.zeros(len(names), vectors.shape[1])
     embeddings[rows] = vectors
@@ -217,7 +195,10 @@ def _embeddings_by_row(saved: SavedEmbeddings, names: Sequence[str]) -> tuple[Te
 
 
 def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tensor, list[str]]:
-    """At most `items` of the rows, ascending, up to half of them queries where these are given; and a note on it."""
+    """Draw at most `items` of the rows, ascending, and return them with a note.
+
+    If queries are given, up to half are queries.
+    """
     if len(rows) <= items:
         return rows, []
     generator = torch.Generator().manual_seed(SEED)
@@ -236,7 +217,7 @@ def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tenso
 
 
 def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, str, int]:
-    """A run's view of a split, what its label distances are, and the K of the errors."""
+    """Return a run's view of a split, the meaning of its label distances, and the K of the errors."""
     gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
 
     def ranked(queries: Tensor | None) -> Retrieval:
@@ -262,9 +243,9 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
 
     view = ModelView(
         title=run.folder.resolve().name,
-        model=run.folder,
+        folder=run.folder,
         embeddings=embeddings,
-        points=_points(embeddings),
+        points=tsne(embeddings, SEED),
         by_embedding=nearest(full_ranking.model, full_ranking.label_distances),
         by_label=nearest(full_ranking.oracle, full_ranking.oracle_label_distances),
         means=means,
@@ -278,65 +259,5 @@ def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, st
 
 
 def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:
-    """The embedding distances of each item to some rows `[N, k]`."""
+    """Compute the embedding distances of each item to some rows `[N, k]`."""
     return squared_distances_to(embeddings, embeddings, rows).sqrt()
-
-
-def _points(embeddings: Tensor) -> Array:
-    return tsne(embeddings, SEED) if len(embeddings) >= MIN_TSNE else principal_components(embeddings)[0]
-
-
-# -- an index ----------------------------------------------------------------------------------------------------------
-
-
-def explore_index(folder: Path, *, items: int = ITEMS, on_start: Callable[[int], None] = lambda _: None) -> Explored:
-    """The images of an index, with their metadata. They have no labels.
-
-    Args:
-        folder: the index.
-        items: as in `explore_runs`.
-        on_start: as in `explore_runs`.
-
-    Raises:
-        InputError: it is no index, its items are not images, or there are fewer than two.
-    """
-    index = Index.open(folder)
-    ids, made_with = index.ids, IndexModel.of(index)
-    rows, notes = _drawn_rows(torch.arange(len(ids)), None, items)
-    ids = [ids[row] for row in rows.tolist()]
-    metadata, embeddings = index.metadata(ids), torch.from_numpy(index.embeddings(ids))
-    notes += [f"{text}."] if (text := pending_text(index)) else []
-    files = shown_files(index, ids, metadata)
-    if without := [item for item, entry in zip(ids, metadata, strict=True) if entry.pop(FILE, None) is None]:
-        got = f"'{without[0]}' has no image file"
-        raise InputError(str(folder), got, hint="'contml index' makes an index of images")
-    if count := files.count(""):
-        notes.append(f"{count:,} pictures are not shown: their files are gone, or changed since they were indexed.")
-    if len(ids) < 2:
-        raise InputError(str(folder), f"an index of {len(ids)} images", "needs at least 2")
-    on_start(len(ids))
-    k, all_rows = min(NEIGHBOURS, len(ids) - 1), torch.arange(len(ids))
-    nearest = nearest_vectors(embeddings, embeddings, k, self_index=all_rows)
-    view = ModelView(
-        title=str(folder),
-        model=made_with.folder,
-        made_with=made_with,
-        embeddings=embeddings,
-        points=_points(embeddings),
-        by_embedding=ItemNeighbours(nearest.positions, nearest.values.sqrt(), None),
-    )
-    split = split_of([SourceItem(name, ImageFile(Path(file))) for name, file in zip(ids, files, strict=True)])
-    split = split.with_short_names()
-    labelled, remarks = training_items([partial(_labelled_items, made_with, embeddings.shape[1])], None, [embeddings])
-    notes += remarks
-    return Explored(str(folder), split, [""] * len(ids), [view], metadata=metadata, notes=notes, labelled=labelled)
-
-
-def _labelled_items(made_with: IndexModel, dim: int) -> LabelledItems | None:
-    """The training items of the model of an index, if it is still there and has them."""
-    if made_with.folder is None:
-        return None
-    try:
-        return LabelledItems.read(made_with.folder / LABELS, made_with.identity, dim)
-    except FileNotFoundError:
-        return None

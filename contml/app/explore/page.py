@@ -1,6 +1,6 @@
-"""Writes the page as a folder that opens from disk: index.html, data.js, pictures.
+"""The page, written as a folder that opens from disk: index.html, data.js, pictures.
 
-labels.js is there if the page searches by label.
+The folder has labels.js if the page searches by label.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
 from torch import Tensor
 
-from contml._support.errors import InputError
 from contml._support.files import write_folder
 from contml._support.pages import page_template, page_text, picture_bytes
 from contml.app.explore.items import Explored, ItemNeighbours, ModelView
 from contml.app.explore.label_search import search_data
 from contml.app.report.examples import drawn
 from contml.contracts import Measure
-from contml.data.decode import contained
 from contml.search.results import SAME
 
 #: Side of a picture in pixels, and its quality as JPEG.
@@ -36,24 +33,19 @@ SIDE, _QUALITY = 96, 82
 _LOG_FROM, _MAX_CLASSES = 100, 200
 PAGE, DATA, LABELS, PICTURES = "index.html", "data.js", "labels.js", "images"
 FILES = (PAGE, DATA, LABELS, PICTURES)
-_BEFORE = "const DATA = "
-#: What the page says of own images where no server embeds them.
+#: The text of the page on the user's own images, if no server embeds them.
 NOT_SERVED = "Own images need a model: run 'contml explore' without --export."
 
 
 def write_page(
-    folder: Path,
-    explored: Explored,
-    *,
-    own_images: str = NOT_SERVED,
-    progress: Callable[[int], None] = lambda _: None,
+    folder: Path, explored: Explored, *, own_images: str = NOT_SERVED, progress: Callable[[int], None] = lambda _: None
 ) -> Path:
-    """Writes the page; returns the path of its index.html. A folder that holds this page stays as it is.
+    """Write the page, and return the path of its index.html. A folder that holds this page stays as it is.
 
     Args:
         folder: where to write: a new or an empty folder.
-        explored: what it shows.
-        own_images: why own images cannot be searched with; "" where a server embeds them.
+        explored: the content.
+        own_images: the reason why the user's own images cannot be searched with. "" if a server embeds them.
         progress: called with the number of pictures written.
 
     Raises:
@@ -62,45 +54,28 @@ def write_page(
 
     def build(temporary: Path) -> None:
         (temporary / PICTURES).mkdir()
-        for row in range(len(explored.split)):
-            picture = picture_bytes(_picture(explored, row), "JPEG", quality=_QUALITY, optimize=True)
-            (temporary / PICTURES / f"{row}.jpg").write_bytes(picture)
+        split = explored.split
+        for row in range(len(split)):
+            picture = drawn(split, row, SIDE, {}, label=split.view.renderer is not None)
+            content = picture_bytes(picture, "JPEG", quality=_QUALITY, optimize=True)
+            (temporary / PICTURES / f"{row}.jpg").write_bytes(content)
             progress(row + 1)
         if explored.labelled:
-            labels = explored.split.labels if explored.has_labels else None
             embeddings = [view.embeddings for view in explored.views]
-            searched = search_data(explored.labelled, labels, embeddings, explored.gallery)
+            searched = search_data(explored.labelled, split.labels, embeddings, explored.gallery)
             _write_script(temporary / LABELS, "const LABELS = ", searched)
-        _write_script(temporary / DATA, _BEFORE, _data(explored, own_images))
+        _write_script(temporary / DATA, "const DATA = ", _data(explored, own_images))
         (temporary / PAGE).write_text(_page(explored.title), encoding="utf-8")
 
-    write_folder(folder, build, own=FILES, last=PAGE, same=_is_same)
+    write_folder(folder, build, own=FILES, last=PAGE)
     return folder / PAGE
 
 
 def _write_script(path: Path, before: str, data: Any) -> None:
-    """A constant of a script."""
+    """Write a constant of a script."""
     # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     path.write_text(f"{before}{text};\n", encoding="ascii")
-
-
-def _is_same(found: Path, made: Path) -> bool:
-    """Whether two files of a page are equal but for the map: t-SNE depends on the number of threads."""
-    if found.stat().st_size > 2 * made.stat().st_size:
-        return False
-    contents = found.read_bytes(), made.read_bytes()
-    if contents[0] == contents[1] or made.name != DATA:
-        return contents[0] == contents[1]
-    try:
-        return bool(_without_map(found) == _without_map(made))
-    except Exception:  # of any content
-        return False
-
-
-def _without_map(path: Path) -> Any:
-    data = json.loads(path.read_text(encoding="ascii").removeprefix(_BEFORE).removesuffix(";\n"))
-    return {**data, "views": [{**view, "points": None} for view in data["views"]]}
 
 
 def _page(title: str) -> str:
@@ -115,25 +90,14 @@ def _page(title: str) -> str:
     return page.replace("POLICY", policy, 1)
 
 
-def _picture(explored: Explored, row: int) -> Image.Image:
-    """The picture of an item: with what the renderer of the split draws, and crossed out where it is broken."""
-    split = explored.split
-    if split.view.renderer is not None:
-        return drawn(split, row, SIDE, {})
-    try:
-        return contained(split.picture(row, 2 * SIDE), (SIDE, SIDE), Image.Resampling.LANCZOS)
-    except (InputError, OSError):
-        blank = Image.new("RGB", (SIDE, SIDE), "#e4e4e0")
-        for start, end in ((0.3, 0.7), (0.7, 0.3)):
-            ImageDraw.Draw(blank).line((0.3 * SIDE, start * SIDE, 0.7 * SIDE, end * SIDE), fill="#a0a0a0", width=2)
-        return blank
-
-
 # -- data.js -----------------------------------------------------------------------------------------------------------
 
 
 def _data(explored: Explored, own_images: str) -> dict[str, Any]:
-    """What the page reads. Numbers have five digits: the page shows three. Label distances are in their unit."""
+    """Return the data that the page reads. Numbers have five digits: the page shows three.
+
+    Label distances are in their unit.
+    """
     split, colours, metadata = explored.split, explored.colours, explored.metadata
     return {
         "notes": [page_text(note) for note in explored.notes],
@@ -146,10 +110,8 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
         "metadata": None
         if metadata is None
         else [[[page_text(name), page_text(str(value))] for name, value in each.items()] for each in metadata],
-        "columns": [] if metadata is None else _columns(metadata, "" if colours is None else colours.title),
-        "colour": None
-        if colours is None
-        else {
+        "columns": [] if metadata is None else _columns(metadata, colours.title),
+        "colour": {
             "title": page_text(colours.title),
             "values": _numbers(colours.values),
             "classes": [_lines(name) for name in colours.classes] or None,
@@ -163,9 +125,9 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
 
 
 def _columns(metadata: Sequence[Mapping[str, Any]], without: str) -> list[dict[str, Any]]:
-    """The values of each name, for colours and filters: numbers, classes, or texts, null where an item has none.
+    """Return the values of each metadata name, for colours and filters: numbers, classes, or texts.
 
-    `without`: the name of the label, which has colours of its own.
+    Missing ones are null. `without` is the name of the label, which has colours of its own.
     """
     names = dict.fromkeys(name for each in metadata for name in each)
     columns = [_column(name, [each.get(name) for each in metadata]) for name in names if name != without]
@@ -173,7 +135,10 @@ def _columns(metadata: Sequence[Mapping[str, Any]], without: str) -> list[dict[s
 
 
 def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
-    """Numbers, also written ones; texts of which there are few are classes. None without two different values."""
+    """Return a column of numbers, also written as text, or of texts. Texts with few different values are classes.
+
+    Return None without two different values.
+    """
     known = [value for value in values if value is not None and value != ""]
     texts = [None if value is None or value == "" else page_text(str(value)) for value in values]
     if len(set(texts) - {None}) < 2:
@@ -199,7 +164,7 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _as_number(value: Any) -> float:
-    """A value as a number; NaN for what is none, such as a text, a truth value or infinity."""
+    """Return a value as a number. Return NaN for other values, such as a text, a bool or infinity."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return math.nan
     try:
@@ -216,25 +181,22 @@ def _view(view: ModelView, measure: Measure) -> dict[str, Any]:
         "title": page_text(view.title),
         "points": _numbers(torch.from_numpy(points)),
         "byEmbedding": _neighbours(view.by_embedding, measure),
-        "byLabel": view.by_label and _neighbours(view.by_label, measure),
-        "means": None if view.means is None else _numbers(view.means, measure.of),
-        "errors": None
-        if view.means is None
-        else _numbers(torch.tensor([measure.gap(*pair) for pair in view.means.tolist()])),
+        "byLabel": _neighbours(view.by_label, measure),
+        "means": _numbers(view.means, measure.of),
+        "errors": _numbers(torch.tensor([measure.gap(*pair) for pair in view.means.tolist()])),
     }
 
 
 def _neighbours(found: ItemNeighbours, measure: Measure) -> dict[str, Any]:
-    labels = found.label_distances
     return {
         "rows": found.rows.tolist(),
         "distances": _numbers(found.distances),
-        "labels": None if labels is None else _numbers(labels, measure.of),
+        "labels": _numbers(found.label_distances, measure.of),
     }
 
 
 def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[Any]:
-    """Nested lists of converted numbers rounded to five digits, null where there is none."""
+    """Return nested lists of converted numbers rounded to five digits. A missing number is null."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Serves the page on one machine, and searches with images that are dropped on it."""
+"""A server of the page on one machine, which also searches with images that are dropped on the page."""
 
 from __future__ import annotations
 
@@ -40,20 +40,17 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def server(
-    folder: Path,
-    explored: Explored,
-    models: Sequence[Embedder],
-    host: str = "127.0.0.1",
-    port: int = 0,
+    folder: Path, explored: Explored, models: Sequence[Embedder], host: str = "127.0.0.1", port: int = 0
 ) -> ThreadingHTTPServer:
-    """A server of the page, of its data and pictures, and of nothing else; `serve_forever` runs it.
+    """Return a server of the page with its data and pictures. It serves nothing else. `serve_forever` runs it.
 
     Args:
-        folder: what `write_page` wrote.
-        explored: what the page shows.
-        models: the model of each view, to search with own images; empty: it does not.
+        folder: the folder that `write_page` wrote.
+        explored: the content of the page.
+        models: the model of each view, to search with the user's own images. Empty if the page does not search with
+            them.
         host: the address to listen on.
-        port: its port; 0 for any that is free.
+        port: the port. 0 means any free port.
 
     Raises:
         InputError: the address cannot be used, as when another program uses the port.
@@ -67,7 +64,7 @@ def server(
             return search(explored, models, content)
 
     class PageHandler(_Handler):
-        """Serves these files."""
+        """A handler for these files."""
 
         served, names = files, {*_LOOPBACK, host.lower(), socket.gethostname().lower()}
         search = staticmethod(found) if models else None
@@ -82,7 +79,7 @@ def server(
 
 
 def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> list[dict[str, Any]]:
-    """The nearest items of an image file for each model: rows, distances, and what these mean as label distances.
+    """Find the nearest items of an image file for each model: rows, distances, and the label distances that they mean.
 
     Raises:
         InputError: it is not an image.
@@ -106,18 +103,18 @@ def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> li
 
 
 def _is_copy(explored: Explored, row: int, content: bytes) -> bool:
-    """Whether an item is a whole file of this content."""
+    """Return True if an item is a whole file of this content."""
     stamp = explored.split.images[row].stamp
     if stamp is None or stamp.crop:
         return False
     try:
-        return stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
+        return not stamp.crop and stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
     except (InputError, OSError):
         return False
 
 
 def _meanings(model: Embedder, distances: Any) -> list[str] | None:
-    """The label distances that embedding distances mean; None if the model is not calibrated."""
+    """Return the label distances that embedding distances mean. Return None if the model is not calibrated."""
     calibration = model.bundle.calibration
     if calibration is None:
         return None
@@ -128,18 +125,18 @@ def _meanings(model: Embedder, distances: Any) -> list[str] | None:
 
 
 class _Server(ThreadingHTTPServer):
-    """Prints nothing when a browser closes a connection, as it does when a page is left or reloaded."""
+    """A server that prints nothing when a browser closes a connection, as it does when a page is left or reloaded."""
 
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Prints any other error, which is one of this program."""
+        """Print any other error, which is an error of this program."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Sends the files of a table, and answers images."""
+    """A handler that sends the files of a table, and answers images."""
 
     served: dict[str, Path]
     search: Callable[[bytes], list[dict[str, Any]]] | None
@@ -148,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "contml", ""
 
     def do_GET(self) -> None:
-        """Sends a file of the page."""
+        """Send a file of the page."""
         file = self.served.get(self.path.partition("?")[0])
         if not self._is_local():
             return
@@ -162,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, content, _TYPES[file.suffix])
 
     def do_POST(self) -> None:
-        """Answers an image with its nearest items, as JSON."""
+        """Answer an image with its nearest items, as JSON."""
         if not self._is_local():
             return
         length = self.headers.get("Content-Length", "")
@@ -187,10 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, json.dumps(results).encode(), "application/json")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Prints nothing: a page has thousands of pictures."""
+        """Print nothing: a page has thousands of pictures."""
 
     def _is_local(self) -> bool:
-        """Whether the page was opened by an address of numbers or a name of this machine: others are DNS rebinding."""
+        """Return True if the page was opened by an IP address, or by a name of this machine.
+
+        Another name may belong to another site (DNS rebinding), so it is refused.
+        """
         name = ""
         with suppress(ValueError):
             name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""

@@ -1,4 +1,4 @@
-"""Maps of the embeddings as dots in the colours of the labels: their two principal components, and t-SNE."""
+"""A t-SNE map of the embeddings as dots in the colours of the labels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 from torch import Tensor
 
-from contml._support.text import number, percent
+from contml._support.text import number
 from contml.app.report.plots import DPI, STYLE, WIDTH, Array, draw_note, plain
 from contml.contracts import Colours
 from contml.data.renderers.text import class_colour
 from contml.labels.base import LabelSpace
 
-#: t-SNE of more items takes longer than all else of a report; of fewer than ten it shows nothing.
+#: The most items of t-SNE: more would take longer than the rest of a report. The least: fewer than ten show nothing.
 MAX_TSNE, MIN_TSNE = 1000, 10
 PERPLEXITY = 30
 #: Classes in a legend, characters of a name there, and the items whose label distances colour labels of other kinds.
@@ -31,33 +31,28 @@ _CLASSES, _NAME, _LANDMARKS = 9, 22, 200
 _UNKNOWN = "#b9bec3"
 
 
-def map_plots(labels: LabelSpace, embeddings: Tensor) -> dict[str, Figure]:
-    """The maps "map", of the two principal components, and "tsne"; of many items, of a sample drawn from seed 0.
+def map_plot(labels: LabelSpace, embeddings: Tensor) -> Figure:
+    """Plot the t-SNE map. If there are many items, plot a sample drawn from seed 0.
 
     Items whose embedding is not finite are left out.
     """
     finite = torch.isfinite(embeddings).all(dim=1).nonzero().flatten() if embeddings.numel() else torch.zeros(0).long()
     sample = torch.randperm(len(finite), generator=torch.Generator().manual_seed(0))[:MAX_TSNE].sort().values
     rows = finite[sample]
-    points, shares = principal_components(embeddings[finite])
-    colours = _colours_of(labels, rows)
-    main, axes = _dots(points[sample.numpy()], colours)
-    axes.set_xlabel(f"first principal component ({percent(shares[0])} of the variance)")
-    axes.set_ylabel(f"second ({percent(shares[1])})")
     few = 0 < len(rows) < MIN_TSNE
-    mapped = tsne(embeddings[rows[:0] if few else rows])
-    neighbours, axes = _dots(mapped, colours, f"t-SNE needs at least {MIN_TSNE} items" if few else "")
+    note = f"t-SNE needs at least {MIN_TSNE} items" if few else ""
+    figure, axes = _dots(tsne(embeddings[rows[:0] if few else rows]), _colours_of(labels, rows), note)
     axes.set_xticks([])
     axes.set_yticks([])
     items = f"{len(finite):,} item{'s' * (len(finite) != 1)}"
     if len(rows) < len(finite):
         items = f"{len(rows):,} of {len(finite):,} items, drawn at random"
     axes.set_xlabel(f"t-SNE of {items} (seed 0)")
-    return {"map": main, "tsne": neighbours}
+    return figure
 
 
 def _colours_of(labels: LabelSpace, rows: Tensor) -> Colours | None:
-    """The labels of some rows as colours; None of no rows."""
+    """Return the labels of some rows as colours. Return None if there are no rows."""
     if not len(rows):
         return None
     colours = labels.colours()
@@ -67,25 +62,27 @@ def _colours_of(labels: LabelSpace, rows: Tensor) -> Colours | None:
 
 
 def main_direction(labels: LabelSpace, seed: int = 0) -> Colours:
-    """The places, from 0 to 1, of the labels in their order along the direction in which they vary most.
+    """Sort the labels along the direction in which they vary most, and return their places from 0 to 1, `[N]`.
 
-    The direction is that of multidimensional scaling by the label distances to some items (landmarks). Places, since a
-    few far labels would take most of a scale of coordinates.
+    The direction comes from multidimensional scaling by the label distances to some items (landmarks). Places are used
+    instead of coordinates, since a few far labels would take most of a scale of coordinates.
     """
     from scipy.stats import rankdata  # here: it takes a second to import
 
-    generator = torch.Generator().manual_seed(seed)
-    landmarks = torch.randperm(len(labels), generator=generator)[:_LANDMARKS]
+    landmarks = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[:_LANDMARKS]
     distances = labels.filled(None, landmarks).cpu().double()  # [N,L]
-    points = principal_components(distances - distances.mean(1, keepdim=True))[0][:, 0]
-    points = (points / (abs(points).max() or 1.0)).round(9)  # equal labels have equal places
+    points = _components(distances - distances.mean(1, keepdim=True))[:, 0]
+    points = (points / (float(distances.max()) or 1.0)).round(9)  # equal labels have equal places
     places = (rankdata(points) - 1) / max(1, len(points) - 1)
     return Colours(torch.from_numpy(places), f"{labels.title} (main direction)")
 
 
 @matplotlib.rc_context({**STYLE, "axes.grid": False})
 def _dots(points: Array, colours: Colours | None, note: str = "") -> tuple[Figure, Axes]:
-    """Items at their points `[N, 2]` in the colours of their labels, with a legend; without points, a note."""
+    """Plot items at their points `[N, 2]` in the colours of their labels, with a legend.
+
+    Without points, write a note.
+    """
     figure = Figure(figsize=(WIDTH / 2, 0.46 * WIDTH), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     if not len(points) or colours is None:
@@ -138,7 +135,10 @@ def _written(value: float, colours: Colours) -> str:
 
 
 def tsne(embeddings: Tensor, seed: int = 0) -> Array:
-    """Coordinates `[N, 2]` of a t-SNE map that starts from the principal components; equal for equal seeds."""
+    """Compute coordinates `[N, 2]` of a t-SNE map that starts from the principal components.
+
+    Equal seeds give equal maps. With fewer than ten items, the map shows the principal components.
+    """
     n = len(embeddings)
     if n == 0:
         return np.zeros((0, 2))
@@ -147,36 +147,17 @@ def tsne(embeddings: Tensor, seed: int = 0) -> Array:
     # The map does not depend on the scale, and squares of a large scale would overflow.
     values = embeddings.detach().cpu().double()
     values = values - values.mean(dim=0)
-    values = values / (float(values.abs().max()) or 1.0)
-    start, _ = principal_components(values)
+    values = torch.nn.functional.pad(values / (float(values.abs().max()) or 1.0), (0, 2))
     # The noise separates equal items, and the second axis where the embeddings have one dimension.
-    noise = np.random.default_rng(seed).normal(scale=1e-6, size=start.shape)
-    start = 1e-4 * start / (start[:, 0].std() or 1.0) + noise
-    made = TSNE(perplexity=min(PERPLEXITY, (n - 1) / 3), init=start.astype(np.float32), random_state=seed)
-    points: Array = made.fit_transform(values.numpy()).astype(np.float64)
-    return points
+    x = values.numpy() + np.random.default_rng(seed).normal(scale=1e-6, size=values.shape)
+    if n < MIN_TSNE:
+        return _components(torch.from_numpy(x))
+    made = TSNE(perplexity=min(PERPLEXITY, (n - 1) / 3), init="pca", random_state=seed)
+    return made.fit_transform(x).astype(np.float64)
 
 
-def principal_components(embeddings: Tensor) -> tuple[Array, tuple[float, float]]:
-    """Coordinates `[N, 2]` on the two directions of largest variance, and the share of the variance of each.
-
-    Signs are fixed: the largest entry of each direction is positive. A direction without variance (equal embeddings,
-    one dimension) has coordinates and share 0.
-    """
-    n, d = embeddings.shape if embeddings.ndim == 2 else (0, 0)
-    points, shares = torch.zeros(n, 2, dtype=torch.float64), [0.0, 0.0]
-    if n == 0 or d == 0:
-        return points.numpy(), (0.0, 0.0)
-    values = embeddings.detach().cpu().double()
-    centred = values - values.mean(dim=0)
-    variances, directions = torch.linalg.eigh(centred.T @ centred / n)  # ascending
-    total = float(variances.sum())
-    # Equal embeddings may differ by rounding in float32; that is no variance.
-    noise = d * (torch.finfo(torch.float32).eps * float(values.abs().max())) ** 2
-    for axis in range(min(2, d)):
-        direction = directions[:, -1 - axis]
-        if float(variances[-1 - axis]) > max(noise, 1e-12 * total):
-            direction = direction * direction[direction.abs().argmax()].sign()
-            points[:, axis] = centred @ direction
-            shares[axis] = float(variances[-1 - axis]) / total
-    return points.numpy(), (shares[0], shares[1])
+def _components(x: Tensor) -> Array:
+    """Compute coordinates `[N, 2]` of x `[N, d]` in the two directions of largest variance."""
+    left, values, _ = torch.linalg.svd(x - x.mean(0), full_matrices=False)
+    points: Array = (left * values)[:, :2].numpy()
+    return np.pad(points, ((0, 0), (0, 2 - points.shape[1])))

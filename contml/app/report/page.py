@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,19 +11,16 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import matplotlib
-import numpy as np
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from PIL import Image, ImageOps
+from PIL import Image
 
 from contml._support.files import write
 from contml._support.pages import page_template, page_text, picture_bytes, unbroken
 from contml._support.text import score_text
 from contml.app.report.examples import Example, drawn
-from contml.app.report.plots import STYLE, as_picture, encode, picture_of, training_plot, watched
+from contml.app.report.plots import encode, picture_of, training_plot, watched
 from contml.data.split import SPLIT_TITLES, Split
-from contml.evaluation.evaluated import Evaluated, further, headline_words, sentence, shortened, summary
+from contml.evaluation.evaluated import Evaluated, headline_words, sentence, shortened, summary
 from contml.evaluation.metrics import title_of
 from contml.evaluation.results import KINDS
 
@@ -35,42 +31,18 @@ _WIDEST = 1440
 
 
 def narrowed(picture: Image.Image, width: int) -> Image.Image:
-    """The picture, at most `width` pixels wide."""
+    """Return the picture, at most `width` pixels wide."""
     if picture.width <= width:
         return picture
     height = max(1, round(picture.height * width / picture.width))
     return picture.resize((width, height), Image.Resampling.LANCZOS)
 
 
-def panel_pictures(figure: Figure) -> list[Image.Image]:
-    """Each panel of a plot as a picture of its own, all of one size, so that a page can place them below each other.
-
-    `picture_of` the plot must have been taken: it places the panels, on the canvas that is drawn on here.
-    """
-    canvas: Any = figure.canvas  # its methods have no types
-    renderer, pad, pictures = canvas.get_renderer(), 0.06 * figure.dpi, []
-    height, width = canvas.buffer_rgba().shape[:2]
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # as in `picture_of`
-        for axes in figure.axes:
-            if axes.axison:
-                renderer.clear()  # titles may reach into a neighbour
-                figure.patch.draw(renderer)
-                axes.draw(renderer)
-                box = axes.get_tightbbox(renderer)
-                assert box is not None  # it is visible
-                left, right = max(0, int(box.x0 - pad)), min(width, int(box.x1 + pad))
-                top, bottom = max(0, int(height - box.y1 - pad)), min(height, int(height - box.y0 + pad))
-                pictures.append(as_picture(np.asarray(canvas.buffer_rgba())[top:bottom, left:right]))
-    width, height = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
-    ground = to_hex(figure.get_facecolor())
-    return [ImageOps.expand(each, (0, height - each.height, width - each.width, 0), ground) for each in pictures]
-
-
 class Album:
-    """The pictures of a page, encoded with `quality`; rows of its split that could not be drawn are noted in `broken`.
+    """The pictures of a page, encoded with `quality`. Rows of its split that could not be drawn are noted in `broken`.
 
-    The page writes the words of a label below its picture: on it is only what the renderer of the split draws.
+    The page writes the text of a label below its picture. The picture itself shows only the drawing of the split's
+    renderer.
     """
 
     def __init__(self, split: Split) -> None:
@@ -79,12 +51,12 @@ class Album:
         self._pictures: dict[tuple[int, int], Image.Image] = {}
 
     def embedded(self, picture: Image.Image) -> str:
-        """A picture as a data URI of a WebP file, at most 1440 pixels wide."""
+        """Return a picture as a data URI of a WebP file, at most 1440 pixels wide."""
         content = picture_bytes(narrowed(picture, _WIDEST).convert("RGB"), "WEBP", quality=self.quality, method=2)
         return "data:image/webp;base64," + base64.b64encode(content).decode("ascii")
 
     def prepare(self, examples: Sequence[Example]) -> None:
-        """Draw what these examples show, and note what cannot be drawn."""
+        """Draw the pictures of these examples, and note the rows that cannot be drawn."""
         for example in examples:
             rows = [item.row for _, items in example.lines for item in items]
             for row in (example.row, *rows):
@@ -92,7 +64,7 @@ class Album:
                 self.label(row)
 
     def picture(self, row: int, size: int = ITEM) -> Image.Image:
-        """The picture of a row, at most `size` pixels wide and high."""
+        """Return the picture of a row, at most `size` pixels wide and high."""
         if (row, size) not in self._pictures:
             self._pictures[row, size] = drawn(
                 self.split, row, size, self.broken, label=self.split.view.renderer is not None
@@ -100,19 +72,22 @@ class Album:
         return self._pictures[row, size]
 
     def item(self, row: int) -> str:
-        """The picture of a retrieved item, as a data URI."""
+        """Return the picture of a retrieved item, as a data URI."""
         return self.embedded(self.picture(row))
 
     def query(self, row: int) -> str:
-        """The picture of a query, as a data URI."""
+        """Return the picture of a query, as a data URI."""
         return self.embedded(self.picture(row, QUERY))
 
     def name(self, row: int) -> str:
-        """The name of a row."""
+        """Return the name of a row."""
         return page_text(self.split.name(row))
 
     def label(self, row: int) -> str:
-        """The label of a row in words; empty if it has none, or if the label space fails, which is noted."""
+        """Return the label of a row as text.
+
+        It is empty if there is no text, or if the label space fails, which is noted.
+        """
         try:
             return page_text(self.split.labels.text(row), lines=True)
         except Exception as error:  # as in `draw`
@@ -125,7 +100,7 @@ LIMIT, QUALITIES = 2_000_000, (80, 65, 50, 35, 20)
 
 
 def render(template: str, album: Album, **values: Any) -> bytes:
-    """The page; the album encodes its pictures, and knows what could not be drawn.
+    """Return the page. The album encodes its pictures, and knows the rows that could not be drawn.
 
     `contents` of the template collects the headings, for a list of them.
     """
@@ -140,17 +115,20 @@ def render(template: str, album: Album, **values: Any) -> bytes:
 
 
 def text(given: str) -> str:
-    """A text that HTML can hold, without the folders of absolute paths."""
+    """Return a text that HTML can hold, without the folders of absolute paths."""
     return page_text(given, lines=True)
 
 
 def texts(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Rows of such texts."""
+    """Convert rows of texts with `text`."""
     return [[text(cell) for cell in row] for row in rows]
 
 
 def interval_rows(means: Mapping[str, float], intervals: Mapping[str, float]) -> list[list[str]]:
-    """Each metric with its 95 % interval, as strings; `intervals`: half the width of each, NaN where it has none."""
+    """Return each metric with its 95 % interval, as strings.
+
+    `intervals` has half the width of each interval. NaN means that a metric has none.
+    """
     rows = []
     for name, mean in means.items():
         half = intervals.get(name, math.nan)
@@ -159,23 +137,16 @@ def interval_rows(means: Mapping[str, float], intervals: Mapping[str, float]) ->
     return rows
 
 
-#: Plots whose panels are pictures of their own on the page.
-_PANELS = ("curves", "metrics")
-
-
 @dataclass(frozen=True)
 class About:
-    """What a report says of the run beside its result.
+    """Facts on a run for its report, beside its result.
 
     Attributes:
         title: the heading of the page: the data, the label, and the run.
         config: the resolved config of the run, as YAML text.
-        rows: the lines of `metrics.jsonl`; the events "train" and "evaluation" are drawn.
+        rows: the lines of `metrics.jsonl`. The events "train" and "evaluation" are drawn.
         brief: the essentials for the header: data, backbone, parameters, loss, time, device, version.
-        command: the command that started the run; empty if it was started from Python.
-        facts: all of the run, for its foot: options, versions, ...
-        usage: the lines of code that use the model.
-        ideal: the power of embedding distances that the loss makes label distances proportional to; None: no power.
+        command: the command that started the run. It is empty if the run was started from Python.
     """
 
     title: str
@@ -183,48 +154,42 @@ class About:
     rows: Sequence[Mapping[str, Any]] = ()
     brief: Sequence[str] = ()
     command: str = ""
-    facts: Sequence[tuple[str, str]] = ()
-    usage: str = ""
-    ideal: float | None = None
 
 
 class Page(NamedTuple):
-    """What the report of one kind of result shows.
+    """The content of the report of one kind of result.
 
     Attributes:
         template: the file of the page.
         album: its pictures of items.
-        figures: the plots by the name of their file, beside that of the training.
-        files: other files by name.
-        values: of the template.
+        figures: the plots by the name of their file, without the plot of the training.
+        values: the values of the template.
     """
 
     template: str
     album: Album
     figures: Mapping[str, Figure]
-    files: Mapping[str, bytes]
     values: Mapping[str, Any]
 
 
 class Content(Protocol):
-    """What was found, which a report shows: a ranking, captions, or judgments."""
+    """A result that a report shows: a ranking, captions, or judgments."""
 
     def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:
-        """What the report shows of a result on this split."""
-        ...
+        """Return the content of the report of a result on this split."""
 
 
 def write_report(folder: Path, content: Content, split: Split, evaluated: Evaluated, about: About) -> Path:
-    """Write `report.html`, its plots as PNG, and other files into the folder; returns the page's path.
+    """Write `report.html`, and its plots as PNG into the folder. Return the path of the page.
 
     The pictures of the page have the best quality with which it is small enough.
 
     Args:
-        folder: where to write; made if it does not exist. Every file is replaced as a whole or not at all.
-        content: what was found: a `RankingContent`, `CaptionContent` or `JudgmentContent`.
-        split: the split of the result: it draws the pictures.
-        evaluated: the metrics of the result, and which split and weights they are of.
-        about: what the page says of the run.
+        folder: where to write. It is made if it does not exist. Every file is replaced completely or not at all.
+        content: the result: a `RankingContent`, `CaptionContent` or `JudgmentContent`.
+        split: the split of the result, which draws the pictures.
+        evaluated: the metrics of the result, with their split and weights.
+        about: facts on the run.
     """
     page = content.page(split.with_short_names(), evaluated, about)
     folder.mkdir(parents=True, exist_ok=True)
@@ -234,15 +199,12 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     figures = {**({"curves": training_plot(about.rows, evaluated)} if trained else {}), **page.figures}
     plots = {name: picture_of(figure) for name, figure in figures.items()}
     files = {f"{name}.png": encode(picture) for name, picture in plots.items()}
-    files |= page.files
     header, *table = summary(metrics)
     table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
     files["report.html"] = render(
         page.template,
         page.album,
-        sections={
-            name: panel_pictures(figure) if name in _PANELS else [plots[name]] for name, figure in figures.items()
-        },
+        sections=plots,
         title=text(about.title),
         headline=unbroken(text(headline)),
         result=unbroken(sentence(metrics)),
@@ -257,12 +219,10 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
         main=title_of(metrics.headline),
         header=header,
         table=texts(table),
-        folded=texts([*rest, *further(metrics)]),
+        folded=texts(rest),
         config=text(about.config),
         brief=[text(fact) for fact in about.brief],
-        facts=[(name, text(value)) for name, value in about.facts],
         command=text(about.command),
-        usage=text(about.usage),
         **page.values,
     )
     for name, content_bytes in files.items():

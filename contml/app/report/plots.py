@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 import matplotlib
@@ -65,32 +65,27 @@ LONG = 200  # curves over more values of K have a logarithmic axis
 
 
 def picture_of(figure: Figure) -> Image.Image:
-    """The plot as a picture."""
+    """Return the plot as a picture."""
     canvas: Any = FigureCanvasAgg(figure)  # its methods have no types
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         # A metric's title may hold characters that the font lacks; they are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         canvas.draw()
-    return as_picture(np.asarray(canvas.buffer_rgba()))
-
-
-def as_picture(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> Image.Image:
-    """A part of a canvas, opaque `[H, W, 4]`, as a picture."""
-    return Image.fromarray(np.ascontiguousarray(pixels[:, :, :3]))
+    return Image.fromarray(np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[:, :, :3]))
 
 
 def encode(picture: Image.Image) -> bytes:
-    """The picture as a PNG file."""
+    """Encode the picture as a PNG file."""
     return picture_bytes(picture, "PNG", compress_level=4)  # half the time of 6, 3 % larger
 
 
 def png(figure: Figure) -> bytes:
-    """The plot as a PNG file."""
+    """Encode the plot as a PNG file."""
     return encode(picture_of(figure))
 
 
 def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
-    """Axes for `count` plots in a grid; the rest of the last line is left empty."""
+    """Return axes for `count` plots in a grid. The rest of the last line is left empty."""
     grid = list(figure.subplots(-(-count // columns), columns, squeeze=False).flat)
     for axes in grid[count:]:
         axes.set_axis_off()
@@ -99,7 +94,10 @@ def panels(figure: Figure, count: int, columns: int) -> list[Axes]:
 
 @matplotlib.rc_context(STYLE)
 def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Figure:
-    """Loss, headline metric of the evaluations (label distance or Recall) and learning rate over the steps of a run."""
+    """Plot loss, headline metric and learning rate over the steps of a run.
+
+    The headline metric comes from the evaluations during the training. It is label distance or Recall.
+    """
     train = [row for row in rows if row.get("event") == "train"]
     figure = Figure(figsize=(WIDTH, 3.5), dpi=DPI, layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -120,14 +118,11 @@ def training_plot(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> Fi
 
 @matplotlib.rc_context(STYLE)
 def metrics_plot(evaluation: Evaluation) -> Figure:
-    """Each metric over K, of the model, a random ranking and the oracle; recall over the label distance beside them."""
+    """Plot each metric over K, of the model, a random ranking and the oracle."""
     curves = list(evaluation.curves.items())
-    recall = evaluation.recall_within
-    count = len(curves) + (recall is not None)
-    columns = min(count, 2)
-    lines = math.ceil(count / columns)
-    figure = Figure(figsize=(WIDTH, 3.8 * lines), dpi=DPI, layout="constrained")
-    grid = panels(figure, count, columns)
+    columns = min(len(curves), 2)
+    figure = Figure(figsize=(WIDTH, 3.8 * math.ceil(len(curves) / columns)), dpi=DPI, layout="constrained")
+    grid = panels(figure, len(curves), columns)
     for axes, (name, curve) in zip(grid, curves, strict=False):
         k, measure = np.arange(1, len(curve.model) + 1), evaluation.measure_of(f"{name}@1")
         for values, style in ((curve.random, RANDOM), (curve.oracle, ORACLE), (curve.model, MODEL)):
@@ -136,22 +131,13 @@ def metrics_plot(evaluation: Evaluation) -> Figure:
         axes.set_title(f"{plain(title)}  ({plain(curve.better)} is better)")
         unit_axis(axes.yaxis, measure)
         neighbours_axis(axes, len(k))
-    if recall is not None:
-        axes, positions = grid[len(curves)], np.arange(len(recall.thresholds))
-        for values, style in ((recall.random, RANDOM), (recall.oracle, ORACLE), (recall.model, MODEL)):
-            axes.plot(positions, values, **style)
-        axes.set_title(f"Recall@{recall.k} within a label distance  (higher is better)")
-        ticks = [evaluation.measure.text(threshold, unit=False) for threshold in recall.thresholds[1::2]]
-        axes.set_xticks(positions[1::2], ticks)
-        quantiles = f"({recall.quantiles[0]:.1%} to {recall.quantiles[-1]:.0%} of all pairs)"
-        axes.set_xlabel(f"{distance_title(evaluation.measure)} {quantiles}")
     random, oracle, model = grid[0].get_lines()
     figure.legend(handles=[model, random, oracle], loc="outside upper right", ncols=3)
     return figure
 
 
 def neighbours_axis(axes: Axes, largest: int) -> None:
-    """The axis of K = 1 to `largest`, logarithmic if it is long: Recall@1000 changes most at small K."""
+    """Set up the axis of K = 1 to `largest`. A long axis is logarithmic, since Recall@1000 changes most at small K."""
     axes.set_xlabel("K (number of neighbours)")
     if largest > LONG:
         axes.set_xscale("log")
@@ -161,11 +147,10 @@ def neighbours_axis(axes: Axes, largest: int) -> None:
 
 
 @matplotlib.rc_context(STYLE)
-def density_plot(pairs: Tensor, spearman: float, ideal: float | None = None, measure: Measure = PLAIN) -> Figure:
-    """Label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles.
+def density_plot(pairs: Tensor, spearman: float, measure: Measure = PLAIN) -> Figure:
+    """Plot label distance against embedding distance as a density of pairs `[P, 2]`, with median and quartiles.
 
-    `ideal`: also the curve of a loss that wants label distances proportional to this power of embedding distances
-    (`ideal_curve`); None: the loss wants no proportion. `measure`: the unit of the label distances.
+    `measure` is the unit of the label distances.
     """
     figure, axes, label_distances, embedding = _pairs_plot(pairs, f"Spearman correlation {score_text(spearman)}", 5.4)
     axes.set_ylabel(distance_title(measure))
@@ -183,19 +168,16 @@ def density_plot(pairs: Tensor, spearman: float, ideal: float | None = None, mea
     axes.plot(centres, median, color=VERMILION, linewidth=2.2, label="median", marker=_marker(centres))
     for quartile, name in ((lower, "quartiles"), (upper, None)):
         axes.plot(centres, quartile, color=VERMILION, linewidth=1.1, linestyle=(0, (4, 2)), label=name)
-    if ideal is not None:
-        limits = axes.get_ylim()
-        x = np.linspace(0, float(embedding.max()), 200)
-        curve = in_unit(ideal_curve(embedding, label_distances, ideal)(x), measure)
-        axes.plot(x, curve, color=INK, linewidth=1.6, linestyle=":", label="ideal")
-        axes.set_ylim(limits)
     axes.legend(loc="upper left")
     return figure
 
 
 @matplotlib.rc_context(STYLE)
 def class_density_plot(pairs: Tensor) -> Figure:
-    """Embedding distances of pairs `[P, 2]` within a class (label distance 0) and between classes, as two densities."""
+    """Plot embedding distances of pairs `[P, 2]` as two densities: within a class, and between classes.
+
+    Pairs within a class have label distance 0.
+    """
     figure, axes, label, embedding = _pairs_plot(pairs, "Pairs within a class and between classes", 4.2)
     axes.set_ylabel("density")
     axes.set_yticks([])
@@ -213,7 +195,7 @@ def class_density_plot(pairs: Tensor) -> Figure:
 
 
 def _pairs_plot(pairs: Tensor, title: str, height: float) -> tuple[Figure, Axes, Array, Array]:
-    """An empty plot over the embedding distance, and the label and embedding distances of the finite pairs."""
+    """Return an empty plot over the embedding distance, and the label and embedding distances of the finite pairs."""
     points = pairs.detach().cpu().double().reshape(-1, 2).numpy()
     label, embedding = points[np.isfinite(points).all(axis=1)].T
     figure = Figure(figsize=(0.72 * WIDTH, height), dpi=DPI, layout="constrained")
@@ -225,16 +207,8 @@ def _pairs_plot(pairs: Tensor, title: str, height: float) -> tuple[Figure, Axes,
     return figure, axes, label, embedding
 
 
-def ideal_curve(embedding: Array, label: Array, power: float) -> Callable[[Array], Array]:
-    """Return the function from an embedding distance e to a label distance, c e^power, with c by least squares."""
-    scale = float(embedding.max()) or 1.0  # powers of large distances would overflow
-    x = (embedding / scale) ** power
-    factor = float((x * label).sum() / (np.square(x).sum() or 1.0))
-    return lambda e: np.asarray(factor * (e / scale) ** power)
-
-
 def binned_quartiles(x: Array, y: Array) -> tuple[Array, Array]:
-    """Centres `[B]` and quartiles `[3, B]` of y in bins of equal width over x that hold at least 10 points."""
+    """Compute centres `[B]` and quartiles `[3, B]` of y in bins of equal width over x that hold at least 10 points."""
     low, high = float(x.min()), float(x.max())
     position = np.zeros(len(x)) if high == low else (x - low) / (high - low)
     bin_of = np.minimum((position * _BINS).astype(np.int64), _BINS - 1)
@@ -244,22 +218,19 @@ def binned_quartiles(x: Array, y: Array) -> tuple[Array, Array]:
     return low + (valid_bins + 0.5) * (high - low) / _BINS, np.transpose(quartiles)
 
 
-def smooth(values: Array, window: int) -> Array:
-    """A centred running mean `[N]`; at both ends the window is cut."""
-    total = np.concatenate([[0.0], np.cumsum(values)])
-    start = np.maximum(np.arange(len(values)) - window // 2, 0)
-    stop = np.minimum(np.arange(len(values)) + window // 2 + 1, len(values))
-    return np.asarray((total[stop] - total[start]) / (stop - start))
-
-
 def plain(text: str) -> str:
-    """A text that matplotlib prints unchanged, without reading dollar signs as formulas; without absolute folders."""
+    """Return a text that matplotlib prints unchanged, without absolute folders.
+
+    Dollar signs are escaped, since matplotlib would read them as formulas.
+    """
     return shareable(text).replace("$", r"\$")
 
 
 def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
+    from scipy.ndimage import uniform_filter1d  # here: it takes a while to import
+
     axes.set_title("Training loss")
-    smoothed = smooth(losses, max(1, len(losses) // 20))
+    smoothed = uniform_filter1d(losses, max(1, len(losses) // 20), mode="nearest") if len(losses) else losses
     _line_or_note(axes, steps, losses, "no training rows recorded", color=BLUE, alpha=0.25, linewidth=0.8)
     axes.plot(steps, smoothed, color=BLUE, linewidth=2.0)
     if len(losses) and losses.min() > 0 and losses.max() > 100 * losses.min():
@@ -267,7 +238,10 @@ def _plot_loss(axes: Axes, steps: Array, losses: Array) -> None:
 
 
 def watched(rows: Sequence[Mapping[str, Any]], evaluated: Evaluated) -> str:
-    """The split that was evaluated during the training, "val" or "test"; that of the result if there was none."""
+    """Return the split that was evaluated during the training, "val" or "test".
+
+    By default, return the split of the result.
+    """
     splits = [row.get("split") for row in rows if row.get("event") == "evaluation"]
     return next((str(split) for split in splits if str(split) in SPLIT_TITLES), evaluated.split)
 
@@ -294,20 +268,20 @@ def _plot_evaluations(axes: Axes, rows: Sequence[Mapping[str, Any]], evaluated: 
 
 
 def draw_baselines(axes: Axes, score: Score, measure: Measure | None) -> None:
-    """Horizontal lines at the metric of a random ranking and of the oracle, where it is finite."""
+    """Draw horizontal lines at the metric of a random ranking and of the oracle, if they are finite."""
     for value, style in zip(in_unit((score.random, score.oracle), measure), (RANDOM, ORACLE), strict=True):
         if math.isfinite(value):
             axes.axhline(value, **style)
 
 
 def in_unit(values: Sequence[float] | Array, measure: Measure | None) -> Array:
-    """Label distances `[N]` in the unit of the labels; None: they are no label distances, and stay as they are."""
+    """Convert label distances `[N]` to the unit of the labels. Without a measure, the values stay as they are."""
     given = np.asarray(values, dtype=np.float64)
     return given if measure is None else np.array([measure.of(value) for value in given.tolist()])
 
 
 def unit_axis(axis: Axis, measure: Measure | None) -> None:
-    """Write the numbers of an axis as label distances; None: they are none."""
+    """Write the numbers of an axis as label distances. Without a measure, the axis stays as it is."""
     if measure is None:
         return
     if axis.get_scale() == "log":  # of factors
@@ -319,13 +293,13 @@ def unit_axis(axis: Axis, measure: Measure | None) -> None:
 
 
 def distance_title(measure: Measure) -> str:
-    """The title of an axis of label distances in the unit of the labels."""
+    """Return the title of an axis of label distances in the unit of the labels."""
     unit = f", {measure.distance_unit}" if measure.distance_unit else ""
     return plain(f"label distance{f' in {measure.name}' if measure.name else ''}{unit}")
 
 
 def draw_note(axes: Axes, text: str) -> None:
-    """A text in the middle of an empty plot: why it is empty."""
+    """Write the reason in the middle of an empty plot."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
 
 
@@ -342,7 +316,10 @@ def _marker(values: Sized) -> str | None:
 
 
 def series(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[Array, Array]:
-    """Sorted steps and their values, where both are finite; of a step that a resumed run repeated, the last value."""
+    """Return sorted steps and their values, if both are finite.
+
+    If a resumed run repeated a step, its last value counts.
+    """
     pairs: list[tuple[Any, Any]] = [(row.get("step"), row.get(key)) for row in rows]
     values_by_step = dict(pair for pair in pairs if all(isinstance(x, int | float) and math.isfinite(x) for x in pair))
     steps = sorted(values_by_step)

@@ -1,4 +1,4 @@
-"""The report of a ranking: queries with the nearest items, maps, densities, results by label and by group."""
+"""The report of a ranking: queries with the nearest items, maps, densities, results by label."""
 
 from __future__ import annotations
 
@@ -7,36 +7,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contml._support.text import percent, value_text
-from contml.app.report.embedding_map import MAX_TSNE, map_plots
-from contml.app.report.examples import (
-    SHOWN,
-    Explanation,
-    examples,
-    explain_pair,
-    queries_csv,
-)
+from contml._support.text import percent
+from contml.app.report.embedding_map import MAX_TSNE, map_plot
+from contml.app.report.examples import Explanation, examples, explain_first
 from contml.app.report.page import About, Album, Page, text, texts
 from contml.app.report.plots import class_density_plot, density_plot, metrics_plot
-from contml.app.report.suspects import LabelSuspects, report_errors
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated, unit_words
-from contml.evaluation.label_errors import FITTED
 from contml.evaluation.results import KINDS, Ranking
 from contml.evaluation.retrieval import evaluate
 from contml.labels.weighted import WeightedLabels
 from contml.search.calibration import Calibration
 from contml.search.labelled_items import LabelledItems
 
-#: Groups that a page shows: the worst.
-_GROUPS = 10
-
 
 def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) -> list[list[str]]:
-    """The same ranking measured by each label alone: its unit, metric, model, random, oracle, normalized score.
+    """Return a table of the ranking measured by each label alone.
 
-    Items without this label are neither queries nor ranked. Empty if there is only one label, or if one of them is in
-    too few items.
+    A row has unit, metric, model, random, oracle, and normalized score. Items without this label are neither queries
+    nor ranked. The table is empty if there is only one label, or if a label is in too few items.
     """
     labels = split.labels
     if not isinstance(labels, WeightedLabels):
@@ -63,81 +52,35 @@ def label_rows(split: Split, ranking: Ranking, missing: Tensor | None = None) ->
     return rows
 
 
-def group_rows(split: Split, ranking: Ranking) -> tuple[int, list[list[str]]]:
-    """The number of groups of queries, and the worst: name, queries, and the mean of the main metric of their queries.
-
-    The groups of the split are named by its metadata, or else by their first item. Classes are groups where labels are
-    classes.
-    """
-    classes = split.labels.class_ids
-    group_ids = split.groups if classes is None else classes.cpu()
-    if group_ids is None or not len(ranking.queries):
-        return 0, []
-    unique_groups, position, counts = torch.unique(group_ids[ranking.queries], return_inverse=True, return_counts=True)
-    sums = torch.zeros(len(unique_groups), dtype=torch.float64).index_add_(0, position, ranking.values.double())
-    means = sums / counts
-    if len(unique_groups) < 2:
-        return len(unique_groups), []
-    rows = []
-    for n in means.argsort(descending=classes is None, stable=True)[:_GROUPS].tolist():
-        first_row = int((group_ids == unique_groups[n]).nonzero()[0, 0])
-        name = _group_name(split, first_row) if classes is None else split.labels.text(first_row)
-        rows.append([name, f"{int(counts[n]):,}", _value(float(means[n]), split)])
-    return len(unique_groups), rows
-
-
-def has_group_names(split: Split) -> bool:
-    """Whether a split knows the name of each group."""
-    return split.group_name in split.metadata
-
-
-def _group_name(split: Split, row: int) -> str:
-    value = split.metadata[split.group_name][row] if has_group_names(split) else None
-    if value is None:
-        return split.name(row)
-    return value_text(value) if isinstance(value, float) else str(value)
-
-
-def _value(value: float, split: Split) -> str:
-    return percent(value) if split.labels.class_ids is not None else split.labels.measure.text(value)
-
-
 @dataclass(frozen=True)
 class RankingContent:
-    """A ranking, as a report shows it.
-
-    Also `queries.csv`: the main metric of each query, and its nearest items.
+    """A ranking for a report.
 
     Attributes:
         ranking: the items retrieved on the split of the report.
         missing: rows whose image could not be read.
-        calibration: what embedding distances mean, for a line of the header.
-        labelled: training items that answer with labels, for a table of the errors of answers.
-        pair: the rows whose label distance is explained; default the first query and its nearest item.
+        calibration: the meaning of embedding distances, for a line of the header.
+        labelled: training items to predict labels with, for a table of the errors of predictions.
     """
 
     ranking: Ranking
     missing: Tensor | None = None
     calibration: Calibration | None = None
     labelled: LabelledItems | None = None
-    pair: tuple[int, int] | None = None
 
-    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:
-        """What the report shows."""
+    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
+        """Return the content of the report."""
         ranking, metrics, album = self.ranking, evaluated.evaluation, Album(split)
-        broken, kind = album.broken, KINDS[evaluated.evaluation.kind]
-        explanation = explain_pair(split, ranking, broken, self.pair) or Explanation("", (), ())
-        density = density_plot(ranking.pairs, metrics.spearman, about.ideal, metrics.measure)
+        kind = KINDS[metrics.kind]
+        explanation = explain_first(split, ranking, album.broken) or Explanation("", (), ())
+        density = density_plot(ranking.pairs, metrics.spearman, metrics.measure)
         figures = {
             "metrics": metrics_plot(metrics),
             "density": class_density_plot(ranking.pairs) if kind.by_class else density,
-            **map_plots(split.labels, ranking.embeddings),
+            "tsne": map_plot(split.labels, ranking.embeddings),
         }
         shown = examples(split, metrics, ranking)
-        errors = report_errors(split, ranking.embeddings, self.missing)
-        suspects = [] if errors is None else LabelSuspects(split, errors).examples(SHOWN)
-        album.prepare([*shown.first, *shown.spread, *shown.worst, *shown.surprises, *suspects])
-        group_count, groups = group_rows(split, ranking)
+        album.prepare([*shown.first, *shown.spread])
         labelled = self.labelled
         values = {
             "unit": text(unit_words(metrics)),
@@ -146,21 +89,12 @@ class RankingContent:
             "answers": [] if labelled is None else texts(labelled.error_rows()[1:]),
             "answer_sentences": [] if labelled is None else [text(each) for each in labelled.sentences()],
             "classes": kind.by_class,
-            "chosen_pair": self.pair is not None,
             "explained": text(explanation.names),
             "match": [(picture, text(title)) for title, picture in explanation.pictures],
             "parts": texts(explanation.table),
             "largest_map": MAX_TSNE,
-            "ideal": about.ideal,
             "shown": shown,
-            "suspects": suspects,
-            "scored": f"{FITTED:,} of {len(split):,}" if len(split) > FITTED else "",
-            "split_name": evaluated.split,
             "legend": [(colour, text(name)) for colour, name in split.view.legend],
             "labels": texts(label_rows(split, ranking, self.missing)),
-            "groups": texts(groups),
-            "group_count": group_count,
-            "group": text("class" if kind.by_class else split.group_name or "group"),
-            "named_by_item": not (kind.by_class or has_group_names(split)),
         }
-        return Page("report.html", album, figures, {"queries.csv": queries_csv(split, metrics, ranking)}, values)
+        return Page("report.html", album, figures, values)

@@ -1,4 +1,4 @@
-"""`contml benchmark`: train what is missing of a suite, and write its page."""
+"""`contml benchmark`: train the missing trainings of a suite, and write its page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contml.app.trials.plan import Cell, TrainingItem, cells, seconds_left
 from contml.app.trials.record import FinishedTrainings, Result, train_missing
 from contml.app.trials.suite import Suite, read_suite
 
-#: What stands on the page below this heading is written by hand, and kept.
+#: The text of the page below this heading is written by hand, and kept.
 NOTES = "\n## Notes\n"
 
 
@@ -59,7 +59,7 @@ class Benchmark:
 
 
 def page_of(results: Path, suite: str) -> Path:
-    """Return the page in a folder of results, of a suite given by name or by file."""
+    """Return the page in a folder of results, for a suite given by name or by file."""
     return results / f"{Path(suite).name.removesuffix('.yaml').removesuffix('.yml')}.md"
 
 
@@ -81,7 +81,7 @@ def benchmark(
     minutes: float = math.inf,
     on_line: Callable[[str], object] = print,
 ) -> Benchmark:
-    """Train what is missing: all methods of a set before the next set.
+    """Train the missing trainings: all methods of a set before the next set.
 
     Args:
         name: the suite.
@@ -90,12 +90,12 @@ def benchmark(
         results: the folder for the finished trainings and the page.
         only: names of sets and methods.
         plan: train nothing.
-        processes: so many trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
-            has any).
-        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the current
-            folder, the data, `inputs` and `results`. Empty: this machine trains.
-        minutes: no training is begun after so many.
-        on_line: called with what to print meanwhile.
+        processes: number of trainings at a time. Default: 1. With a cluster, it is the number of its processors (GPUs,
+            if it has any).
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`. Its machines need the current
+            folder, the data, `inputs` and `results`. If it is empty, this machine trains.
+        minutes: no training begins after this time.
+        on_line: called with the lines to print meanwhile.
 
     Raises:
         InputError: an error in the suite or the arguments, of the data or of the machine.
@@ -141,7 +141,7 @@ def benchmark(
 
 
 def write_page(benchmark: Benchmark, out: Path) -> None:
-    """Write the page of all sets and methods; its notes are kept."""
+    """Write the page of all sets and methods. Its notes are kept."""
     from contml.app.trials.page import page
 
     text = page(benchmark.suite, benchmark.cells, benchmark.results, f"{date.today().isoformat()}. {benchmark}.")
@@ -152,7 +152,7 @@ def write_page(benchmark: Benchmark, out: Path) -> None:
 
 
 def _parse_places(suite: Suite, given: Sequence[str], inputs: Path) -> dict[str, str]:
-    """What the command line gives for the places of a suite, with the folder of the inputs.
+    """Return the paths that the command line gives for the places of a suite, with the folder of the inputs.
 
     Raises:
         InputError: a place is unknown or missing.

@@ -1,4 +1,4 @@
-"""Runs side by side: a row holds runs that differ only in seed and fold, columns show where the configs of rows differ.
+"""Runs side by side. A row holds runs that differ only in the seed. Columns show the differences between configs.
 
 The evaluations of a run's best and last weights are different rows. Evaluations on different data, or on different
 splits, are never in one table: their metrics cannot be compared.
@@ -28,8 +28,8 @@ from contml.app.trials.runs import (
     test_set_title,
     title_of_key,
 )
-from contml.app.trials.table import TableCell, escaped, markdown, mean_text
-from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
+from contml.app.trials.table import TableCell, mean_text
+from contml.app.trials.verdict import SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text
 from contml.evaluation.metrics import metric_of, title_of
@@ -38,34 +38,29 @@ from contml.evaluation.results import Evaluation, Score, measurable, measured, s
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that are averaged; `cells` distinguish them from other rows."""
+    """Runs that are averaged. `cells` distinguish them from other rows."""
 
     cells: tuple[str, ...]
     runs: tuple[EvaluatedRun, ...]
 
-    def by_key(self, metric: str) -> dict[Key, float]:
-        """The metric of each run that has it, by seed and fold."""
-        scores = {run.key: measured(run.evaluation, metric) for run in self.runs}
-        return {key: score.model for key, score in scores.items() if score and math.isfinite(score.model)}
+    def by_seed(self, metric: str) -> dict[int | None, float]:
+        """Return the metric of each run that has it, by seed."""
+        scores = {run.seed: measured(run.evaluation, metric) for run in self.runs}
+        return {seed: score.model for seed, score in scores.items() if score and math.isfinite(score.model)}
 
     def values(self, metric: str) -> list[float]:
-        """The metric of each run that has it."""
-        return [*self.by_key(metric).values()]
+        """Return the metric of each run that has it."""
+        return [*self.by_seed(metric).values()]
 
     @property
     def untrained(self) -> int:
         """The number of runs whose weights are untrained."""
         return sum(bool(run.evaluated.untrained) for run in self.runs)
 
-    @property
-    def folds(self) -> frozenset[int]:
-        """The folds that the metrics are of; empty without cross-validation."""
-        return frozenset(run.fold for run in self.runs if run.fold is not None)
-
 
 @dataclass(frozen=True)
 class RunTable:
-    """The rows of one split; `keys` are the config keys of the cells."""
+    """The rows of one split. `keys` are the config keys of the cells."""
 
     title: str
     keys: tuple[str, ...]
@@ -74,21 +69,21 @@ class RunTable:
 
     @property
     def evaluation(self) -> Evaluation:
-        """The evaluation of the first run; the other evaluations have the same unit."""
+        """The evaluation of the first run. The other evaluations have the same unit."""
         return self.rows[0].runs[0].evaluation
 
     def measure(self, metric: str) -> Measure:
-        """How a metric is printed."""
+        """Return how a metric is printed."""
         return self.evaluation.measure_of(metric) or PLAIN
 
     def score(self, metric: str) -> Score | None:
-        """The metric of the first run that has it: its title, and which direction is better."""
+        """Return the metric of the first run that has it: its title, and which direction is better."""
         scores = (measured(run.evaluation, metric) for row in self.rows for run in row.runs)
         return next((score for score in scores if score is not None), None)
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
-        """Which row is best by each metric that two rows have, as positions in `rows`."""
+        """The best row by each metric that two rows have, as positions in `rows`."""
         found = {}
         for metric in dict.fromkeys(metric.partition("/")[0] for metric in self.metrics):
             positions = [n for n, row in enumerate(self.rows) if row.values(metric)]
@@ -101,23 +96,23 @@ class RunTable:
 
     @property
     def main_verdict(self) -> Verdict | None:
-        """Which row is best by the main metric, or by the first one if the table does not show that."""
+        """The best row by the main metric. If the table does not show this metric, the first metric is used."""
         shown = [metric.partition("/")[0] for metric in self.metrics]
         return self.verdicts.get(self.evaluation.headline if self.evaluation.headline in shown else shown[0])
 
     def _result(self, row: Row, metric: str) -> SettingResult:
-        """A row as `verdict` compares it. The metric of each query is known for the main metric only."""
-        runs = {run.key: run for run in row.runs}
+        """Return a row as `verdict` compares it. The metric of each query is known for the main metric only."""
+        runs = {run.seed: run for run in row.runs}
         if metric == self.evaluation.headline:
-            options: dict[str, Any] = {"queries": lambda key: runs[key].queries()}
+            options: dict[str, Any] = {"queries": lambda seed: runs[seed].queries()}
         else:
             options = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
         label = self.label(row)
         name = f"'{label}'" if ", " in label else label  # in a sentence
-        return SettingResult(name, row.by_key(metric), folds=row.folds, untrained=row.untrained, **options)
+        return SettingResult(name, row.by_seed(metric), untrained=row.untrained, **options)
 
     def label(self, row: Row) -> str:
-        """The name of a row: the name of its config where it is unique, else its other cells."""
+        """Return the name of a row: the name of its config if it is unique, otherwise its other cells."""
         cells = dict(zip(self.keys, row.cells, strict=True))
         config = cells.pop(CONFIG, "")
         if config and [each.cells[self.keys.index(CONFIG)] for each in self.rows].count(config) == 1:
@@ -132,8 +127,6 @@ class RunTable:
         columns = [[title_of_key(key), *(row.cells[n] for row in rows)] for n, key in enumerate(self.keys)]
         if any(len(row.runs) > 1 for row in rows):
             columns.append(["runs", *(str(len(row.runs)) for row in rows)])
-        if any(row.folds for row in rows):
-            columns.append(["folds", *(str(len(row.folds)) for row in rows)])
         epochs = [epoch_text([run.evaluated.epoch for run in row.runs], row.untrained) for row in rows]
         cells = [[TableCell(text) for text in column] for column in [*columns, ["epoch", *epochs]]]
         for metric in self.metrics:
@@ -146,7 +139,7 @@ class RunTable:
 
     @property
     def remarks(self) -> list[str]:
-        """The lines under the table: which row is best, how to read several runs, what papers report."""
+        """The lines under the table: the best row, how to read several runs, and published metrics."""
         lines = [] if self.main_verdict is None else [self.main_verdict.sentence]
         if any(len(row.values(metric)) > 1 for row in self.rows for metric in self.metrics):
             lines.append("±: the standard deviation over the runs of a row")
@@ -154,7 +147,7 @@ class RunTable:
         return [*lines, *(f"published: {paper}" for paper in papers)]
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         found, labels = self.main_verdict, [self.label(row) for row in self.rows]
         scores = {metric: self.score(metric) for metric in self.metrics}
         return {
@@ -179,7 +172,6 @@ class RunTable:
                     "config": dict(zip(self.keys, row.cells, strict=True)),
                     "folders": [str(run.folder) for run in row.runs],
                     "seeds": [run.config.get("seed") for run in row.runs],
-                    "folds": [run.fold for run in row.runs],
                     "epochs": [run.evaluated.epoch for run in row.runs],
                     "untrained": [bool(run.evaluated.untrained) for run in row.runs],
                     "metrics": {
@@ -195,34 +187,16 @@ class RunTable:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """One table per split; `left_out`: runs without metrics, and why; `notes`: what to know about the tables."""
+    """One table per split. `left_out` has runs without metrics with the reason, `notes` has remarks on the tables."""
 
     tables: tuple[RunTable, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
-    def markdown(self) -> str:
-        """All tables with their remarks and the notes, as a Markdown document."""
-        blocks = []
-        for table in self.tables:
-            scores = [score for metric in table.metrics if (score := table.score(metric))]
-            arrows = {score.title: " ↓" if score.better == "lower" else " ↑" for score in scores}
-            titles = [cell.text + arrows.get(cell.text, "") for cell in table.lines[0]]
-            blocks += [escaped(table.title), markdown([titles, *table.lines[1:]])]
-            blocks += _markdown_list(table.remarks)
-        for name, entries in (("Notes:", self.notes), ("Not in the table:", self.left_out)):
-            if entries:
-                blocks += [name, *_markdown_list(entries)]
-        return "\n\n".join(blocks) + "\n"
-
     def as_data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         tables = [table.as_data() for table in self.tables]
         return {"tables": tables, "left_out": list(self.left_out), "notes": list(self.notes)}
-
-
-def _markdown_list(entries: Sequence[str]) -> list[str]:
-    return ["\n".join(f"- {escaped(entry)}" for entry in entries)] if entries else []
 
 
 def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison:
@@ -230,7 +204,7 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison
 
     Args:
         paths: run folders, and folders that hold some.
-        metrics: by name: "recall@1", "label_distance@10/random"; default: the metrics that papers report.
+        metrics: metrics by name: "recall@1", "label_distance@10/random". Default: the metrics that papers report.
 
     Raises:
         InputError: no run has an evaluation, or there is no such metric.
@@ -254,14 +228,17 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison
     for test_set in test_sets:
         distinct_runs, repeats = drop_repeats(test_set)
         rows, columns = _rows(distinct_runs)
-        notes += [*repeats, *_notes(rows, distinct_runs)]
+        notes += [*repeats, *_notes(distinct_runs)]
         shown = metrics or dict.fromkeys(name for run in distinct_runs for name in usual(run.evaluation))
         tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), tuple(shown)))
     return RunComparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
 def _rows(runs: Sequence[EvaluatedRun]) -> tuple[list[Row], tuple[str, ...]]:
-    """The rows of a table, sorted, and the keys of their cells. Runs that differ only in seed and fold are a row."""
+    """Return the rows of a table, sorted, and the keys of their cells.
+
+    Runs that differ only in the seed are one row.
+    """
     columns = distinct([run.config for run in runs])
     grouped: dict[tuple[str, ...], list[EvaluatedRun]] = {}
     for run, cells in zip(runs, zip(*columns.values(), strict=True), strict=True):
@@ -273,18 +250,16 @@ def _rows(runs: Sequence[EvaluatedRun]) -> tuple[list[Row], tuple[str, ...]]:
 
 
 def _sort_key(cell: str, place: dict[str, int]) -> tuple[int, float]:
-    """Numbers by size, words in order of appearance."""
+    """Return a key that sorts numbers by size, and words in order of appearance."""
     try:
         return 0, float(cell)
     except ValueError:
         return 1, place[cell]
 
 
-def _notes(rows: Sequence[Row], runs: Sequence[EvaluatedRun]) -> list[str]:
-    """What to know about the rows of a table."""
-    notes, folds = [], frozenset[int]().union(*(row.folds for row in rows))
-    if partial := sum(row.folds != folds for row in rows):
-        notes.append(f"{partial} of {len(rows)} rows have not all {len(folds)} folds: their means are of other queries")
+def _notes(runs: Sequence[EvaluatedRun]) -> list[str]:
+    """Return remarks on the rows of a table."""
+    notes = []
     if untrained := sum(bool(run.evaluated.untrained) for run in runs):
         notes.append(f"{untrained} of {len(runs)} runs have untrained weights, see the column epoch")
     if chosen := sum(run.evaluated.chosen_on_split for run in runs):

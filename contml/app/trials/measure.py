@@ -1,11 +1,12 @@
-"""The inputs of the sets of a benchmark, and one training: train on them, and measure each query of the split.
+"""The inputs of the sets of a benchmark, and one training, which measures each query of a split.
 
 Inputs are features of the images, and label distances that would take long to compute for each batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -21,30 +22,36 @@ from contml._support.files import write
 from contml.app.experiment import Experiment, extract_features, load
 from contml.app.trials.plan import UNIT, TrainingItem, data_key
 from contml.app.trials.record import Result, result_of
-from contml.app.trials.suite import SCORES, Suite, filled
+from contml.app.trials.suite import LABEL_DISTANCE, SCORES, THROUGH_LABELS, Suite, filled
 from contml.config.document import COMMAND_LINE_NAME
 from contml.data import Split, Task
+from contml.data.carve import with_validation
+from contml.data.copies import same_images
 from contml.data.features import read_features, write_features
 from contml.data.sources import Vector
-from contml.evaluation.results import Evaluation, Ranking
+from contml.evaluation.posterior import Coordinates, Posterior, as_query
+from contml.evaluation.results import Evaluation, Ranking, Retrieval
 from contml.evaluation.retrieval import evaluate
 from contml.labels import LabelSpace, MatrixLabels, PoseLabels, VectorLabels
+from contml.labels.items import growing
 
 
 def experiment_of(suite: Suite, set_name: str, places: Mapping[str, str], changes: list[str]) -> Experiment:
-    """The experiment of a set with changes to its config."""
+    """Return the experiment of a set with changes to its config."""
     data = suite.sets[set_name]
     with errors_of(set_name):
         return load(data.config, [*filled(data.changes, places), *changes])
 
 
 def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mapping[str, str]) -> None:
-    """Load the config of each set, and of each method with each value of its grid: a mistyped name is found at once.
+    """Load the config of each set, and of each method with each value of its grid.
+
+    A mistyped name is then found at once.
 
     Args:
         suite: the suite.
         pairs: sets and methods.
-        places: as of `TrainingItem`; a place that is missing stands for itself.
+        places: as in `TrainingItem`. A missing place keeps its name.
 
     Raises:
         InputError: the first error.
@@ -72,7 +79,7 @@ def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mappin
 
 @contextmanager
 def errors_of(set_name: str) -> Iterator[None]:
-    """Errors of changes to a config name the set, since nobody has written them on the command line."""
+    """Add the name of the set to errors of changes to a config, since nobody has written them on the command line."""
     try:
         yield
     except InputError as error:
@@ -81,12 +88,12 @@ def errors_of(set_name: str) -> Iterator[None]:
 
 
 def folder_of(suite: Suite, set_name: str, places: Mapping[str, str]) -> Path:
-    """The folder of the inputs of a set."""
+    """Return the folder of the inputs of a set."""
     return Path(places["folder"]) / f"{set_name.replace(' ', '_')}-{data_key(suite, set_name)}"
 
 
 def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Iterable[str]) -> None:
-    """Write the inputs of a set that are not there yet.
+    """Write the inputs of a set that do not exist yet.
 
     Raises:
         InputError: an error of the data, or the loss of one of the methods needs other labels.
@@ -95,30 +102,71 @@ def prepare(suite: Suite, set_name: str, places: Mapping[str, str], methods: Ite
     experiment = experiment_of(suite, set_name, places, filled(inputs.changes if inputs else (), places))
     with errors_of(set_name):
         task = experiment.read_task()
+        _check_copies(task, suite.sets[set_name].copies)
         for method in (suite.methods[name] for name in methods):
             if method.baseline is None:
                 changes = filled([*suite.train, *method.changes, *method.options[0].split()], places)
                 experiment_of(suite, set_name, places, changes).check_labels(task)
         if inputs is not None and not (out := folder / "features.npz").exists():
             bare = folder / ("maps.npz" if inputs.maps else "network.npz")
-            extract_features(replace(experiment, task=task), bare, maps=inputs.maps)
-            write_components(bare, out, inputs.components)
+            extract_features(replace(experiment, task=task), bare, maps=bool(inputs.maps))
+            write_components(bare, out, inputs.components, None if isinstance(inputs.maps, bool) else inputs.maps)
             bare.unlink()
+    _write_matrices(task, folder)
+    if suite.sets[set_name].draw:
+        (folder / DRAWN).mkdir(exist_ok=True)
+        _write_matrices(redrawn(suite, set_name, task), folder / DRAWN)
+
+
+#: The folder of the label distances of another validation split, in the folder of the inputs.
+DRAWN = "drawn"
+
+
+def redrawn(suite: Suite, set_name: str, task: Task) -> Task:
+    """Return the task with another validation split, drawn from its training and validation items by `DataSet.draw`."""
+    train, val, share = task.train, task.val, suite.val_share
+    if val is not None:
+        share = len(val) / (len(train) + len(val))
+        groups = None if train.groups is None or val.groups is None else torch.cat((train.groups, val.groups))
+        labels, names = growing(train.labels).joined(val.labels), [*train.names, *val.names]
+        train = Split([*train.images, *val.images], names, labels, groups=groups, exclude_group=train.exclude_group)
+    val_groups = task.val_groups
+    if val_groups is None and train.groups is not None:
+        val_groups = list(map(str, train.groups.tolist()))
+    task = replace(task, train=train, val=None, val_groups=val_groups)
+    return with_validation(task, train.with_short_names().names, share=share, seed=suite.sets[set_name].draw)
+
+
+def _write_matrices(task: Task, folder: Path) -> None:
     for name, split in task.splits.items():
         if is_slow(split.labels) and not (folder / f"{name}.npy").exists():
             write(folder / f"{name}.npy", partial(np.save, arr=split.labels.pairwise().numpy()))
 
 
-def is_slow(labels: LabelSpace) -> bool:
-    """Whether label distances are written to a file.
+def _check_copies(task: Task, declared: int) -> None:
+    """Refuse a set whose training items have images of other splits, unless the suite gives their number."""
+    others = [split for name, split in task.splits.items() if name != "train"]
+    if (found := int(_in_others(task.train, others).sum())) != declared:
+        got = f"{found:,} training items whose image is also in another split"
+        raise InputError("copies", str(declared), f"must be {found}", f"'copies: {found}' leaves out {got}")
 
-    Classes, vectors, and labels whose distances have a unit are kept: a matrix has neither classes, vectors nor a unit.
+
+def _in_others(train: Split, others: Sequence[Split]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return whether the image of each training item is also in one of the other splits, bool `[N]`."""
+    images = same_images(train.images, *(split.images for split in others))
+    return np.isin(images[: len(train)], images[len(train) :])
+
+
+def is_slow(labels: LabelSpace) -> bool:
+    """Return True if label distances are written to a file.
+
+    Classes, vectors, and labels whose distances have a unit are kept, since a matrix has none of these.
     """
     return labels.class_ids is None and labels.vectors is None and labels.measure.is_plain
 
 
 def with_matrices(task: Task, folder: Path) -> Task:
-    """The task with the label distances that are in the folder."""
+    """Return the task with the label distances that are in the folder."""
 
     def changed(name: str, split: Split) -> Split:
         file = folder / f"{name}.npy"
@@ -127,12 +175,30 @@ def with_matrices(task: Task, folder: Path) -> Task:
     return task.with_splits({name: changed(name, split) for name, split in task.splits.items()})
 
 
-def write_components(features: Path, out: Path, components: int | None) -> None:
-    """The first principal components of features, or all of them; mean and directions come from the training images."""
+def write_components(features: Path, out: Path, components: int | None, side: int | None = None) -> None:
+    """Write the first principal components of features, or all. Mean and directions come from the training images.
+
+    Args:
+        features: the file of features `[N, F]`, or of maps `[N, P, F]` of P places in rows from the top.
+        out: the file to write.
+        components: number of components. Default: the features themselves.
+        side: number of rows and of columns to which maps are averaged first. Default: all places.
+
+    Raises:
+        InputError: maps are not square, or have fewer rows.
+    """
     found = read_features(features)
     with np.load(features) as file:
         splits = file["split"].tolist()
-    values = found.values.reshape(len(splits), -1)
+    values = found.values
+    if side is not None:
+        places = values.shape[1]
+        rows = math.isqrt(places)
+        if rows**2 != places or rows < side:
+            raise InputError("maps", str(side), f"must be true: the feature maps have {places} places")
+        squares = torch.from_numpy(values).view(len(values), rows, rows, -1).movedim(-1, 1)
+        values = torch.nn.functional.adaptive_avg_pool2d(squares, side).numpy()
+    values = values.reshape(len(splits), -1)
     if components is not None:
         seen = values[[split == "train" for split in splits]].astype(np.float64)
         directions = np.linalg.svd(seen - seen.mean(0), full_matrices=False)[2][:components]
@@ -142,41 +208,42 @@ def write_components(features: Path, out: Path, components: int | None) -> None:
 
 
 def measure(item: TrainingItem) -> Result:
-    """The result of a training: the first score of the suite, and on the test split all scores of each query.
+    """Train, and return the first score of the suite. On the test split, also return all scores of each query.
 
     Every item of the split is a query. It searches all other items, without its own group.
 
     Raises:
-        InputError: the data cannot be read, the scores are not of its labels, or as `result_of`.
+        InputError: the data cannot be read, the scores are not of its labels, or as in `result_of`.
     """
     split = _task(*_task_key(item)).evaluated
     return result_of(lambda: _measured(item, split))
 
 
 def _measured(item: TrainingItem, split: Split) -> Result:
+    first, *others = item.suite.scores if item.split == "test" else item.suite.scores[:1]
     with errors_of(item.set_name):
-        embeddings = _baseline(item) if item.method.baseline else _trained(item)
-    found = evaluate(
-        embeddings,
-        split.labels,
-        groups=split.groups,
-        exclude_group=split.exclude_group,
-        places=split.places,
-        clusters=False,
-    )
+        outputs = _baseline(item) if item.method.baseline else _trained(item)
+    embeddings = outputs(split)
+    found = _retrieval(embeddings, split)
     evaluation, ranking = found.evaluation, found.ranking
     with errors_of(item.set_name):
-        scores = {name: query_scores(name, evaluation, ranking) for name in item.suite.scores}
-    first, *others = scores
-    result: dict[str, Any] = {"value": round(float(scores[first].mean()), 5)}
+        values = query_scores(first, evaluation, ranking)
+    result: dict[str, Any] = {"value": round(float(values.mean()), 5)}
     if evaluation.kind == "graded":
         at = evaluation.curves["label_distance"].at(evaluation.k)
         result |= {"label_distance": at.model / at.random, "oracle": at.oracle / at.random}
     if item.split == "test":
-        in_units = {name: (values * UNIT).round().long().tolist() for name, values in scores.items()}
-        result["queries"] = in_units[first]
+        result["queries"] = _in_units(values)
         if others:
-            result["others"] = {name: in_units[name] for name in others}
+            result["others"] = {}
+        for name in others:
+            by = ranking
+            if name == THROUGH_LABELS:
+                train = _task(*_task_key(item)).train
+                vectors = label_vectors_of(embeddings, outputs(train), train)
+                by = _retrieval(vectors, split, as_query(vectors)).ranking
+            with errors_of(item.set_name):
+                result["others"][name] = _in_units(query_scores(name, evaluation, by))
         if evaluation.kind == "graded":
             result["spearman"], result["kendall"] = evaluation.spearman, evaluation.scores["kendall"].model
         if item.seed == item.suite.seeds[0]:
@@ -184,16 +251,49 @@ def _measured(item: TrainingItem, split: Split) -> Result:
     return result
 
 
-def query_scores(name: str, evaluation: Evaluation, ranking: Ranking) -> Tensor:
-    """A score of each query, `[Q]`: their mean is the metric of the evaluation.
+def _retrieval(embeddings: Tensor, split: Split, as_queries: Tensor | None = None) -> Retrieval:
+    return evaluate(
+        embeddings,
+        split.labels,
+        groups=split.groups,
+        exclude_group=split.exclude_group,
+        places=split.places,
+        as_queries=as_queries,
+        clusters=False,
+    )
 
-    The normalized score of a query is (random - model) / (the mean of random - oracle over the queries), of its label
+
+def _in_units(values: Tensor) -> list[int]:
+    units: list[int] = (values * UNIT).round().long().tolist()
+    return units
+
+
+def label_vectors_of(embeddings: Tensor, of_train: Tensor, train: Split) -> Tensor:
+    """Compute the label vectors `[N, r + 1]` of embeddings `[N, d]`, by a posterior over the training items.
+
+    The options of the posterior are chosen on training items, each left out with its group. The validation split is not
+    used again, because it chose the options of the method.
+
+    Args:
+        embeddings: of the items.
+        of_train: of the training items `[T, d]`.
+        train: the training items.
+    """
+    coordinates = Coordinates.fit(train.labels)
+    labels = coordinates.of(train.labels.filled(range(len(train)), coordinates.landmarks))
+    return Posterior.fit(of_train, labels, None, train.excluded_groups).label_vectors(embeddings)
+
+
+def query_scores(name: str, evaluation: Evaluation, ranking: Ranking) -> Tensor:
+    """Return a score of each query, `[Q]`. The mean is the metric of the evaluation.
+
+    The normalized score of a query is (random - model) / (the mean of random - oracle over the queries), for its label
     distance@10.
 
     Args:
         name: a name of `contml.app.trials.suite.SCORES`.
         evaluation: of the embeddings.
-        ranking: of the same evaluation.
+        ranking: of the same evaluation, or through labels.
 
     Raises:
         InputError: the score is of classes, and the labels are graded, or the other way round.
@@ -204,14 +304,14 @@ def query_scores(name: str, evaluation: Evaluation, ranking: Ranking) -> Tensor:
         raise InputError("scores", f"{name} of {kind} labels", f"must be of {allowed}")
     if name == "recall@1":
         return ranking.values
-    if name in ranking.scores:
+    if name not in (LABEL_DISTANCE, THROUGH_LABELS):
         return ranking.scores[name]
     span = float((ranking.random_values - ranking.oracle_values).mean())
     return (ranking.random_values - ranking.values) / span
 
 
 def _groups(ranking: Ranking) -> list[Any]:
-    """What `contml.app.trials.statistics.estimate` takes as groups: the items of each query, or its number."""
+    """Return the groups for `contml.app.trials.statistics.estimate`: the items of each query, or its number."""
     if ranking.items is None:
         return list(range(len(ranking.queries)))
     return (ranking.items[:, 0] if ranking.items.shape[1] == 1 else ranking.items).tolist()
@@ -223,25 +323,30 @@ def _task_key(item: TrainingItem) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=2)
 def _task(suite_text: str, set_name: str, places: tuple[tuple[str, str], ...], split: str) -> Task:
-    """What is trained on, and what is measured: the validation or the test split, each item of which is a query."""
+    """Return the data to train on and to measure: the validation or the test split, where each item is a query."""
     suite, values = Suite.model_validate_json(suite_text), dict(places)
     folder = folder_of(suite, set_name, values)
     changes = [f"training.val_share={suite.val_share}", f"training.select={'val' if split == 'val' else 'none'}"]
     changes += _read_from(suite, folder)
     experiment = experiment_of(suite, set_name, values, changes)
-    task = replace(experiment, task=with_matrices(experiment.read_task(), folder)).build_task()
-    measured = task.splits[split]
+    task = experiment.read_task()
+    if split == "val" and suite.sets[set_name].draw:
+        task, folder = redrawn(suite, set_name, task), folder / DRAWN
+    task = replace(experiment, task=with_matrices(task, folder)).build_task()
+    measured, train = task.splits[split], task.train
+    if suite.sets[set_name].copies:
+        train = train.subset(np.flatnonzero(~_in_others(train, [measured])))
     # As the validation split, which nothing is chosen on: a trainer evaluates a test split again and again.
-    return Task(task.train, None, replace(measured, queries=None, gallery=None))
+    return Task(train, None, replace(measured, queries=None, gallery=None))
 
 
 def _read_from(suite: Suite, folder: Path) -> list[str]:
-    """Changes to a config: train on the features of the folder, if the suite has any."""
+    """Return changes to a config that train on the features of the folder, if the suite has features."""
     return [] if suite.inputs is None else [f"images.features={folder / 'features.npz'}"]
 
 
-def _trained(item: TrainingItem) -> Tensor:
-    """Train the head or the network, and embed the split with its last weights, `[N, d]`."""
+def _trained(item: TrainingItem) -> Callable[[Split], Tensor]:
+    """Train the head or the network. Return a function that embeds a split with its last weights, `[N, d]`."""
     torch.set_num_threads(1)
     changes = filled([*item.suite.train, *item.method.changes], item.places)
     last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
@@ -250,33 +355,37 @@ def _trained(item: TrainingItem) -> Tensor:
     task = _task(*_task_key(item))
     trainer = experiment.build_trainer(task, quiet=True)
     trainer.fit()
-    return trainer.outputs(task.evaluated)[0]  # a broken image is an error
+    return lambda split: trainer.outputs(split)[0]  # a broken image is an error
 
 
 # Baselines
 
 
-def _baseline(item: TrainingItem) -> Tensor:
-    """Features as they are, or labels that are predicted from them, `[N, d]`."""
-    task = _task(*_task_key(item))
+def _baseline(item: TrainingItem) -> Callable[[Split], Tensor]:
+    """Return a function that gives the features of a split, or labels predicted from them, `[N, d]`."""
+    train = _task(*_task_key(item)).train
     options = dict(word.split("=") for word in item.options.split())
-    inputs = vectors_of(task.evaluated)
     if item.method.baseline == "features":
-        return torch.nn.functional.normalize(inputs, dim=1) if options["normalize"] == "true" else inputs
-    labels = label_vectors(task.train)
+        if options["normalize"] == "true":
+            return lambda split: torch.nn.functional.normalize(vectors_of(split), dim=1)
+        return vectors_of
+    labels = label_numbers(train)
     if labels is None:
         raise InputError(item.method_name, f"the labels of {item.set_name} are no vectors", hint="set its sets")
-    return ridge(vectors_of(task.train), *labels, inputs, float(options["strength"]))
+    return lambda split: ridge(vectors_of(train), *labels, vectors_of(split), float(options["strength"]))
 
 
 def vectors_of(split: Split) -> Tensor:
-    """The features of a split `[N, F]`, float64."""
+    """Return the features of a split `[N, F]`, float64."""
     values = [source.values for source in split.images if isinstance(source, Vector)]
     return torch.stack([torch.as_tensor(value) for value in values]).double()
 
 
-def label_vectors(split: Split) -> tuple[Tensor, Tensor] | None:
-    """The labels of a split as vectors `[N, D]`, and which of their numbers are known; None where they are none."""
+def label_numbers(split: Split) -> tuple[Tensor, Tensor] | None:
+    """Return the labels of a split as vectors `[N, D]`, and which of their numbers are known.
+
+    Return None if the labels are not vectors.
+    """
     labels = split.labels
     if isinstance(labels, PoseLabels):
         return labels.joints.flatten(1), labels.visible.repeat_interleave(labels.joints.shape[2], 1)
@@ -286,7 +395,7 @@ def label_vectors(split: Split) -> tuple[Tensor, Tensor] | None:
 
 
 def ridge(x: Tensor, y: Tensor, known: Tensor, queries: Tensor, strength: float) -> Tensor:
-    """Predicted labels `[Q, D]` of `queries` `[Q, F]`: least squares of standardized labels with an L2 penalty.
+    """Predict labels `[Q, D]` of `queries` `[Q, F]`: least squares of standardized labels with an L2 penalty.
 
     The weights w and the bias b of each number of the label minimize
 
@@ -299,7 +408,7 @@ def ridge(x: Tensor, y: Tensor, known: Tensor, queries: Tensor, strength: float)
         y: their labels `[N, D]`.
         known: which numbers of the labels are known, bool `[N, D]`.
         queries: the features for which labels are predicted.
-        strength: of the penalty.
+        strength: the strength of the penalty.
     """
     predicted = queries.new_empty(len(queries), y.shape[1])
     patterns, column_of = torch.unique(known, dim=1, return_inverse=True)

@@ -1,4 +1,4 @@
-"""The page of a benchmark: ranks over the sets, and a table per set, with intervals over seeds and queries."""
+"""The page of a benchmark: means over the sets, and a table per set, with intervals over seeds and queries."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contml.app.trials.plan import UNIT, Cell, value
+from contml.app.trials.plan import UNIT, Cell, data_key, value
 from contml.app.trials.record import Result
-from contml.app.trials.statistics import Array, Estimate, critical_difference, estimate, friedman, holm, mean_ranks
+from contml.app.trials.statistics import Array, Estimate, estimate, holm
 from contml.app.trials.suite import SCORES, Suite
 from contml.app.trials.table import markdown
 
-#: What a page of a suite with one seed says of its intervals.
+#: The text on intervals on the page of a suite with one seed.
 ONE_SEED = "There is one seed: what another seed would change is not in the intervals."
 
 
@@ -26,29 +26,31 @@ class SetScores:
         name: the set.
         scores: of each method `[S, Q]`.
         groups: the group of each query `[Q]`, or its items `[Q, m]`.
+        data: a key of the queries (`contml.app.trials.plan.data_key`).
     """
 
     name: str
     scores: Mapping[str, Array]
     groups: Sequence[int] | Sequence[Sequence[int]]
+    data: str
 
 
 def _estimated(sets: Sequence[SetScores], method: str, less: str | None = None) -> Estimate:
-    """The mean score of a method over sets, or of its difference to another."""
+    """Estimate the mean score of a method over sets, or the mean difference to another method."""
     values = [each.scores[method] - (0 if less is None else each.scores[less]) for each in sets]
-    return estimate(values, [each.groups for each in sets])
+    return estimate(values, [each.groups for each in sets], [each.data for each in sets])
 
 
 def set_scores(
     suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], score: str | None = None
 ) -> list[SetScores]:
-    """The scores of the sets, of the methods that are finished; a set without one is left out.
+    """Return the scores of the sets, for the methods that are finished. A set without such a method is left out.
 
     Args:
         suite: the suite.
         found: the cells.
         results: the finished trainings.
-        score: one of the suite; None: the first one.
+        score: a score of the suite. Default: the first one.
     """
     scores = list[SetScores]()
     for set_name in dict.fromkeys(cell.set_name for cell in found):
@@ -58,12 +60,15 @@ def set_scores(
         if groups is None:
             continue
         matrices = {name: _matrix(found, score or suite.scores[0], suite, len(groups)) for name, found in tests.items()}
-        scores.append(SetScores(set_name, matrices, groups))
+        scores.append(SetScores(set_name, matrices, groups, data_key(suite, set_name, drawn=False)))
     return scores
 
 
 def _matrix(found: Sequence[Result], score: str, suite: Suite, queries: int) -> Array:
-    """A score of each seed and query `[S, Q]`: 0 where a training failed; a baseline is the same for all seeds."""
+    """Return a score of each seed and query `[S, Q]`. It is 0 if a training failed.
+
+    A baseline has one score for all seeds.
+    """
 
     def of(result: Result) -> Sequence[int]:
         if "error" in result:
@@ -76,13 +81,13 @@ def _matrix(found: Sequence[Result], score: str, suite: Suite, queries: int) -> 
 
 
 def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], head: str) -> str:
-    """The page, in Markdown.
+    """Return the page, in Markdown.
 
     Args:
         suite: the suite.
         found: the cells that it shows.
         results: the finished trainings.
-        head: what stands below the title: the date, and how much is done.
+        head: the text below the title: the date, and the progress.
     """
     scores = set_scores(suite, found, results)
     lines = [f"# {suite.title}", "", f"{head} A method is shown where all of its trainings are done.", ""]
@@ -92,6 +97,9 @@ def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], hea
         lines += ["## Published orderings", "", _claims(suite, found, results), ""]
     if complete:
         lines += ["## Overview", "", _overview(suite, complete), ""]
+        for name in suite.scores[1:]:
+            others = complete_sets(found, set_scores(suite, found, results, name))
+            lines += [f"## Overview: {SCORES[name].title}", "", _overview(suite, others), ""]
     for each in scores:
         part = [cell for cell in found if cell.set_name == each.name and cell.method_name in each.scores]
         lines += [f"## {each.name}", "", _table(suite, each, part, results), ""]
@@ -99,17 +107,17 @@ def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], hea
 
 
 def complete_sets(found: Sequence[Cell], scores: Sequence[SetScores]) -> list[SetScores]:
-    """The sets of which all methods are finished."""
+    """Return the sets whose methods are all finished."""
     return [
         each for each in scores if all(cell.method_name in each.scores for cell in found if cell.set_name == each.name)
     ]
 
 
 def _protocol(suite: Suite) -> str:
-    fixed = "" if SCORES[suite.scores[0]].classes else "the denominator of the score is fixed, and "
+    fixed = "" if SCORES[suite.scores[0]].classes else "The denominator of the score is fixed. "
     further = (
-        f", then {suite.further} more around the best one: up to two beyond the end of a grid of numbers where the "
-        "best one is at its end, the others between it and its neighbours."
+        f", then {suite.further} more around the best one. If the best number is at the edge of its grid, up to two of "
+        "these are beyond the edge. The others are between the best number and its neighbours."
     )
     several = len(suite.seeds) > 1
     seeds = f"seed{'s' if several else ''} {', '.join(map(str, suite.seeds))}"
@@ -117,28 +125,27 @@ def _protocol(suite: Suite) -> str:
         f"Each trained method tries {suite.trials} options with seed 0 on the validation split"
         f"{further if suite.further else '.'} The best option is trained with {seeds}, and its last weights are "
         f"measured on the test split.\n\n"
-        f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (groups of "
-        f"queries, where there are groups), by Student's t; {fixed}an interval of the mean is one for these sets. "
+        f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (or "
+        f"groups of queries), by Student's t. {fixed}An interval of the mean is valid for these sets only. "
         f"{'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired by seed and query. p: "
         "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
 
 
 def _of_scores(suite: Suite) -> str:
-    """What is a query, and what is measured on it."""
+    """Describe the queries, and their scores."""
     first, *others = (SCORES[name] for name in suite.scores)
-    if not first.classes:
-        return f"Every item is a query against all other items, without its own group. Score: {first.meaning}."
-    text = f"Every item is a query against all other items; the queries of a class are a group. Score: {first.meaning}."
+    groups = "; the queries of a class are a group" if first.classes else ", without its own group"
+    text = f"Every item is a query against all other items{groups}. Score: {first.meaning}."
     return " ".join([text, *(f"Also {other.meaning}." for other in others)])
 
 
-#: What is said of a claim.
+#: The verdicts on a claim.
 HOLDS, REVERSED, UNDECIDED = "holds", "does not hold", "undecided"
 
 
 def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) -> str:
-    """The published orderings with a verdict by each score."""
+    """Return the published orderings with a verdict by each score."""
     tables = {name: {each.name: each for each in set_scores(suite, found, results, name)} for name in suite.scores}
     titles = [SCORES[name].title for name in suite.scores]
     head = [f"{part}{title}" for title in titles for part in ("", "verdict by ")]
@@ -165,7 +172,7 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
 
 
 def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[str, str]]:
-    """The differences of each claim of a suite as a text, and what they say of it.
+    """Return the differences of each claim of a suite as a text, and the verdict on the claim.
 
     Args:
         suite: the suite.
@@ -200,38 +207,28 @@ def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[
 
 
 def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
-    """Scores, mean and mean rank of the methods that all sets have; then of the others, which have no mean."""
+    """Return a table of scores and mean of the methods that all sets have, then of the others, which have no mean."""
     everywhere = [name for name in suite.methods if all(name in each.scores for each in sets)]
     somewhere = [name for name in suite.methods if any(name in each.scores for each in sets) and name not in everywhere]
     means = {name: _estimated(sets, name) for name in everywhere}
     differences = _differences(suite.reference, everywhere, sets)
-    table = np.array([[each.scores[name].mean() for name in everywhere] for each in sets])
-    ranks = dict(zip(everywhere, mean_ranks(table), strict=True))
-    rows = [["method", *(each.name for each in sets), "mean", f"less {suite.reference}", "p", "mean rank"]]
+    rows = [["method", *(each.name for each in sets), "mean", f"less {suite.reference}", "p"]]
     for name in sorted(everywhere, key=lambda name: -means[name].mean):
         shown = [f"{each.scores[name].mean():.3f}" for each in sets]
-        rows.append(
-            [name, *shown, _score_cell(means[name]), *_difference_cells(differences.get(name)), f"{ranks[name]:.1f}"]
-        )
+        rows.append([name, *shown, _score_cell(means[name]), *_difference_cells(differences.get(name))])
     for name in somewhere:
         shown = [f"{each.scores[name].mean():.3f}" if name in each.scores else "-" for each in sets]
-        rows.append([name, *shown, "-", "-", "-", "-"])
+        rows.append([name, *shown, "-", "-", "-"])
     lines = [markdown(rows), "", _tied(means, sets)]
-    p = friedman(table)
-    if p == p:  # not NaN
-        distance = critical_difference(len(everywhere), len(sets))
-        lines += [
-            "",
-            f"Friedman's test that all methods are equal: p = {p:.2g}. Critical difference of mean ranks (Nemenyi, "
-            f"5 %) on {len(sets)} sets: {distance:.2f}; their ranks do not distinguish methods closer than this.",
-        ]
+    if len({each.data for each in sets}) < len(sets):
+        lines += ["", "Sets of the same items are one data set: their scores are averaged by seed and query."]
     return "\n".join(lines)
 
 
 def _differences(
     reference: str, methods: Sequence[str], sets: Sequence[SetScores]
 ) -> dict[str, tuple[Estimate, float]]:
-    """The difference of each other method to the reference, and its corrected p-value."""
+    """Return the difference of each other method to the reference, and its corrected p-value."""
     if reference not in methods:
         return {}
     others = [name for name in methods if name != reference]
@@ -251,10 +248,13 @@ def _difference_cells(found: tuple[Estimate, float] | None) -> list[str]:
 
 
 def _tied(means: Mapping[str, Estimate], sets: Sequence[SetScores]) -> str:
-    """Which methods the interval does not distinguish from the best one, without a correction: a cautious list."""
+    """Describe the methods that the interval does not distinguish from the best one.
+
+    The intervals are not corrected for several comparisons.
+    """
     best = max(means, key=lambda name: means[name].mean)
     tied = [name for name in means if name != best and not _estimated(sets, best, name).low > 0]
-    return f"Within noise of {best} (the 95 % interval of the difference has 0): {', '.join(tied) or 'none'}."
+    return f"Within noise of {best} (the 95 % interval of the difference contains 0): {', '.join(tied) or 'none'}."
 
 
 #: Columns of graded labels, and their names in a result.
@@ -267,19 +267,16 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
     queries = len(each.groups)
     first, *others = suite.scores
     head = ["method", "chosen option", "validation", SCORES[first].title, f"less {suite.reference}", "p"]
-    metrics = [SCORES[name].title for name in others] if SCORES[first].classes else list(_METRICS)
-    rows = [[*head, *metrics, "seconds"]]
+    metrics = [] if SCORES[first].classes else [name for name in _METRICS if _METRICS[name] not in others]
+    rows = [[*head, *(SCORES[name].title for name in others), *metrics, "seconds"]]
     edges, failed = list[str](), list[str]()
-    pairs = list[tuple[float, float]]()
     for cell in sorted(part, key=lambda cell: -means[cell.method_name].mean):
         name, trials, tests = cell.method_name, cell.trials(results), cell.tests(results)
         options = tests[0].options
         found = [results[item.key] for item in tests]
         val = max(value(results[item.key]) for item in trials)
-        if SCORES[first].classes:
-            shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
-        else:
-            shown = [_mean(found, metric) for metric in _METRICS.values()]
+        shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
+        shown += [_mean(found, _METRICS[name]) for name in metrics]
         seconds = statistics.median(float(result["seconds"]) for result in found)
         cells = [
             name,
@@ -290,7 +287,6 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
             *shown,
         ]
         rows.append([*cells, f"{seconds:.1f}"])
-        pairs.append((val, means[name].mean))
         if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
             edges.append(f"{name} ({', '.join(at_edge)})")
         if count := sum("error" in results[item.key] for item in trials):
@@ -298,23 +294,13 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
     lines = [markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
     if chosen_on := suite.sets[each.name].options_of:
         lines.append(f"The options were chosen on {chosen_on}; the column 'validation' is of that set.")
-    else:
-        lines.append(f"Validation and test scores of the chosen options: {_agreement(pairs)}.")
+    if copies := suite.sets[each.name].copies:
+        lines.append(f"Left out of training: {copies} items whose image is also in the validation or the test split.")
     if edges:
-        lines.append(f"Chosen at an end of all that was tried: {', '.join(edges)}.")
+        lines.append(f"Chosen at the edge of the search range (the optimum may lie beyond): {', '.join(edges)}.")
     if failed:
         lines.append(f"Trials that diverged: {', '.join(failed)}.")
     return "\n".join(lines)
-
-
-def _agreement(pairs: Sequence[tuple[float, float]]) -> str:
-    """Whether the ranking of the methods on validation is that on the test split."""
-    from scipy.stats import spearmanr
-
-    if len(pairs) < 3:
-        return "too few methods for a rank correlation"
-    val, test = ([pair[n] for pair in pairs] for n in (0, 1))
-    return f"rank correlation over the methods {float(spearmanr(val, test).statistic):.2f}"
 
 
 def _mean(found: Sequence[Result], metric: str) -> str:

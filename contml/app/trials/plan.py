@@ -1,11 +1,12 @@
-"""The trainings of a suite: which there are, what their results chose, and which come next. It imports no torch.
+"""The trainings of a suite: all of them, the options that their results chose, and the next ones. It imports no torch.
 
     for each set, each method:   train each option of the grid with seed 0, measure on the validation split
                                  the second round: as many options again for each, around its best one
                                  train the best option with seeds 1 to 5, measure on the test split
 
-The test split is measured for chosen options alone. A training is the same as long as its key is: data set, method,
-options, seed, split, and a hash of all changes to the config. Where data and weights are is no part of it.
+The test split is measured for chosen options only. Two trainings are the same if their keys are equal. A key has data
+set, method, options, seed, split, and a hash of all changes to the config. The places of data and weights are not part
+of the key.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ from typing import Any, Literal
 
 from contml.app.experiment.names import config_path
 from contml.app.trials.record import Result
-from contml.app.trials.suite import DataSet, Method, Suite, filled
+from contml.app.trials.suite import LABEL_DISTANCE, DataSet, Method, Suite, filled
 from contml.config import Document, read
 
 #: The seed of trials.
 TRIAL_SEED = 0
-#: The score of suites that name none.
-_FIRST_SCORE = "label_distance@10"
 #: The result of a test training has `queries`, the first score of each query in units of 1 / `UNIT`, and `others`, the
-#: other scores by name. That of the first seed has `groups`, the group of each query.
+#: other scores by name. The result of the first seed also has `groups`, the group of each query.
 UNIT = 10_000
 
 
@@ -40,11 +39,11 @@ class TrainingItem:
 
     Attributes:
         suite: the suite.
-        places: what its places are here: texts by name. `folder` has the inputs.
+        places: the paths of its places on this machine, by name. `folder` has the inputs.
         set_name: the data set.
         method_name: the method.
-        options: what it tries: `"KEY=VALUE KEY=VALUE"`.
-        seed: of the training.
+        options: the options that it tries: `"KEY=VALUE KEY=VALUE"`.
+        seed: the seed of the training.
         split: "val" for a trial, "test" for a chosen option.
     """
 
@@ -68,7 +67,7 @@ class TrainingItem:
 
     @cached_property
     def key(self) -> str:
-        """What identifies the training."""
+        """The key of the training."""
         suite, method = self.suite, self.method
         if method.baseline is None:
             texts = _unfilled(suite)
@@ -79,33 +78,42 @@ class TrainingItem:
         else:
             trained = {"baseline": method.baseline}
         content = [data_key(suite, self.set_name), trained, method.version]
+        if self.split == "test" and suite.scores[0] == LABEL_DISTANCE:
+            content += suite.scores[1:]  # trials measure the first score alone
         return json.dumps([self.set_name, self.method_name, self.options, self.seed, self.split, _hash(content)])
 
     def __str__(self) -> str:
         return f"{self.set_name}: {self.method_name}, {self.options or '-'}, seed {self.seed}, {self.split}"
 
 
-def data_key(suite: Suite, set_name: str) -> str:
-    """A hash of what the inputs and the splits of a set depend on."""
+def data_key(suite: Suite, set_name: str, drawn: bool = True) -> str:
+    """Return a hash that identifies the inputs and the splits of a set.
+
+    With `drawn`, it covers the validation split too.
+    """
     data, inputs = suite.sets[set_name], suite.inputs
     changes = () if inputs is None else tuple(filled(inputs.changes, _unfilled(suite)))
     values = _document(data, changes).values
     content = [values["task"], suite.val_share]
     if inputs is not None:
         content[1:1] = [values["images"], values["model"], inputs.maps, inputs.components]
-    if suite.scores != (_FIRST_SCORE,):  # else as before there were others, so that older results are used
+    if suite.scores[0] != LABEL_DISTANCE:
         content.append(suite.scores)
+    if data.copies:
+        content.append({"copies": data.copies})
+    if data.draw and drawn:
+        content.append({"draw": data.draw})
     return _hash(content)
 
 
 def _unfilled(suite: Suite) -> dict[str, str]:
-    """The places as they are written, so that a training is the same wherever its data are."""
+    """Return the places as they are written, so that a training has the same key wherever its data are."""
     return {name: f"${name}" for name in suite.places}
 
 
 @cache
 def _document(data: DataSet, changes: tuple[str, ...]) -> Document:
-    """The config of a set, with changes."""
+    """Return the config of a set, with changes."""
     path = Path(data.config) if data.config.endswith((".yaml", ".yml")) else config_path(data.config)
     return read(path, [*data.changes, *changes])
 
@@ -120,7 +128,7 @@ class Cell:
 
     Attributes:
         suite: the suite.
-        places: as of `TrainingItem`.
+        places: as in `TrainingItem`.
         set_name: the data set.
         method_name: the method.
     """
@@ -138,17 +146,17 @@ class Cell:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of its test trainings: one where nothing is drawn."""
+        """The seeds of its test trainings. A method without random draws has one."""
         return self.suite.seeds if self.method.baseline is None else self.suite.seeds[:1]
 
     @property
     def total(self) -> int:
-        """How many trainings it has in all."""
+        """The number of all its trainings."""
         return len(self.seeds) + (len(self.method.options) + self._further_count if self.chooses else 0)
 
     @property
     def chooses(self) -> bool:
-        """Whether it has trials of its own; else the trials of another set choose its option."""
+        """True if it has its own trials. Otherwise the trials of another set choose its option."""
         return self._chooser is self
 
     @cached_property
@@ -162,7 +170,7 @@ class Cell:
         return self.suite.further if any(axis.key for axis in self.method.axes) else 0
 
     def trials(self, results: Mapping[str, Result]) -> list[TrainingItem]:
-        """The trials that are known: the first round, and the second one when the first is finished."""
+        """Return the trials that are known: the first round, and also the second one when the first is finished."""
         if not self.chooses:
             return self._chooser.trials(results)
         first = [self._item(options, TRIAL_SEED, "val") for options in self.method.options]
@@ -173,22 +181,22 @@ class Cell:
         return [*first, *(self._item(options, TRIAL_SEED, "val") for options in second)]
 
     def tests(self, results: Mapping[str, Result]) -> list[TrainingItem]:
-        """The trainings of the best option; none before all trials are finished."""
+        """Return the trainings of the best option. Return none before all trials are finished."""
         trials = self.trials(results)
         if any(item.key not in results for item in trials):
             return []
         return [self._item(_best(trials, results).options, seed, "test") for seed in self.seeds]
 
     def done(self, results: Mapping[str, Result]) -> int:
-        """How many trainings are finished."""
+        """Count the finished trainings."""
         return sum(item.key in results for item in self.known(results))
 
     def known(self, results: Mapping[str, Result]) -> list[TrainingItem]:
-        """Its trainings that are known so far: its own trials, and the trainings of the chosen option."""
+        """Return its trainings that are known so far: its own trials, and the trainings of the chosen option."""
         return [*(self.trials(results) if self.chooses else ()), *self.tests(results)]
 
     def finished(self, results: Mapping[str, Result]) -> bool:
-        """Whether all trainings are finished."""
+        """Return True if all trainings are finished."""
         return self.done(results) == self.total
 
     def _item(self, options: str, seed: int, split: Literal["val", "test"]) -> TrainingItem:
@@ -197,22 +205,23 @@ class Cell:
 
 
 def value(result: Result) -> float:
-    """The score of a result; the worst possible one if the training failed."""
+    """Return the score of a result. If the training failed, return the worst possible score."""
     return float(result.get("value", -math.inf))
 
 
 def _best(items: Iterable[TrainingItem], results: Mapping[str, Result]) -> TrainingItem:
-    """The item with the highest score, of equal ones the first."""
+    """Return the item with the highest score. Of equal scores, return the first."""
     return max(items, key=lambda item: value(results[item.key]))
 
 
 def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> list[Cell]:
-    """The cells of a benchmark: all methods of a set before the next set.
+    """Return the cells of a benchmark: all methods of a set before the next set.
 
     Args:
         suite: the suite.
-        places: as of `TrainingItem`.
-        only: names of sets and methods; empty: all. If it names no set, all sets; if no method, all methods.
+        places: as in `TrainingItem`.
+        only: names of sets and methods. If it names no set, all sets are used. If it names no method, all methods are
+            used.
     """
     names = set(only)
     sets = [name for name in suite.sets if name in names] or list(suite.sets)
@@ -222,7 +231,11 @@ def cells(suite: Suite, places: Mapping[str, str], only: Iterable[str] = ()) -> 
 
 
 def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise: float) -> float:
-    """Return the seconds of the trainings that are not finished: of each, the median of its cell, or of all."""
+    """Estimate the seconds of the trainings that are not finished.
+
+    A training is expected to take the median time of its cell. If no training of the cell is finished, it is the median
+    time of all cells.
+    """
     done = {
         cell: [float(results[item.key]["seconds"]) for item in cell.known(results) if item.key in results]
         for cell in found

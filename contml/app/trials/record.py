@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from contml import work
 from contml._support.errors import DivergedError, InputError
 
-#: What is recorded of a training: `value`, by which options are chosen, and what its command needs; or `error`, in
-#: place of them, where the options are at fault. `seconds` of one core.
+#: The record of a training: `value`, by which options are chosen, and the values that its command needs. If the options
+#: are at fault, it has `error` instead. `seconds` are of one core.
 Result: TypeAlias = Mapping[str, Any]
 
 
@@ -41,8 +41,8 @@ def train_missing(
     """Do all items of a plan that have no result.
 
     Args:
-        plan: the items that are known so far; called again when these are done.
-        function: the result of an item.
+        plan: returns the items that are known so far. It is called again when these items are done.
+        function: computes the result of an item.
         record: the results.
         options: of `contml.work.run`.
     """
@@ -51,11 +51,11 @@ def train_missing(
 
 
 def result_of(train: Callable[[], Result]) -> Result:
-    """Train, and return the result with its seconds; an error of the options is a result, too.
+    """Train, and return the result with its seconds. An error of the options is a result, too.
 
     Raises:
         InputError: an error of the machine or of the data, such as a full disk or an image that cannot be read. The
-            same command may succeed later, so that it is no result.
+            same command may succeed later, so it is not a result.
     """
     start = time.process_time()  # not the time on the clock: the machine may have other work
     try:
@@ -68,7 +68,7 @@ def result_of(train: Callable[[], Result]) -> Result:
 
 
 def _is_of_options(error: InputError) -> bool:
-    """Return whether a training diverged or an option is refused, and no file or connection is the cause."""
+    """Return True if a training diverged or an option is refused, and the cause is not a file or a connection."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)

@@ -1,4 +1,4 @@
-"""The runs of a comparison: their metrics, what differs between their configs, and which had the same test data."""
+"""The runs of a comparison: their metrics, the differences between their configs, and which had the same test data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any, TypeAlias
 
 from contml._support.errors import InputError
 from contml._support.text import MISSING, flat
-from contml.app.trials.verdict import Key
 from contml.config import Section, read, validate
 from contml.evaluation.evaluated import Evaluated, scope, value_text
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import Evaluation, QueryValues
-from contml.runs import PLACES, WITHOUT_EFFECT, Run, find_runs, open_run
+from contml.runs import WITHOUT_EFFECT, Run, find_runs, open_run
 
 #: A config as flat keys: `{"loss.name": "triplet_margin", "loss.margin": 0.1}`; its name is under `CONFIG`.
 Values: TypeAlias = "Mapping[str, Any]"
@@ -24,16 +23,12 @@ Values: TypeAlias = "Mapping[str, Any]"
 CONFIG = "config"
 #: The text in a column where a config has no such key.
 ABSENT = MISSING
-#: The fold of a run: the part of the training items that it validates on.
-FOLD = "training.val_fold"
-#: Keys that do not change the trained model, and the seed and the fold, over which metrics are averaged.
-_IRRELEVANT = WITHOUT_EFFECT | {CONFIG, "seed", FOLD}
+#: Keys that do not change the trained model, and the seed, over which metrics are averaged.
+_IRRELEVANT = WITHOUT_EFFECT | {CONFIG, "seed"}
 #: Tables with more columns than these begin with the names of the configs.
 _FEW_COLUMNS = 3
-#: Two test sets are the same where the metrics of a random ranking and of the oracle agree up to rounding.
+#: Two test sets are the same if the metrics of a random ranking and of the oracle agree up to rounding.
 _ROUNDING = 1e-3
-#: The share of the training items in a fold.
-SHARE = "training.val_share"
 
 
 @dataclass(frozen=True)
@@ -42,10 +37,10 @@ class EvaluatedRun:
 
     Attributes:
         folder: the run folder.
-        config: the config as flat keys; "checkpoint" and "split" are the weights and the split of the evaluation.
-        evaluated: the metrics, and which weights and split they are of.
+        config: the config as flat keys. "checkpoint" and "split" are the weights and the split of the evaluation.
+        evaluated: the metrics, with their weights and split.
         query_values: the file of the main metric of each query.
-        published: the metrics that a paper reports, which the config holds, as a line; empty if there are none.
+        published: the metrics that a paper reports, which the config holds, as a line. Empty if there are none.
     """
 
     folder: Path
@@ -59,14 +54,8 @@ class EvaluatedRun:
         """The metrics."""
         return self.evaluated.evaluation
 
-    @property
-    def fold(self) -> int | None:
-        """The part of the training items that the metrics are of, in a cross-validation; else None."""
-        fold = self.config.get(FOLD)
-        return fold if self.evaluated.split == "val" and isinstance(fold, int) else None
-
     def queries(self) -> QueryValues | None:
-        """The main metric of each query; None if the run does not have it."""
+        """Return the main metric of each query. Return None if the run does not have it."""
         try:
             found = QueryValues.read(self.query_values)
         except InputError:
@@ -74,14 +63,14 @@ class EvaluatedRun:
         return found if found is not None and found.metric == self.evaluation.headline else None
 
     @property
-    def key(self) -> Key:
-        """Seed and fold."""
-        seed, fold = self.config.get("seed"), self.config.get(FOLD)
-        return seed if isinstance(seed, int) else None, fold if isinstance(fold, int) else None
+    def seed(self) -> int | None:
+        """The seed, if the config has one."""
+        seed = self.config.get("seed")
+        return seed if isinstance(seed, int) else None
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
-    """The evaluations of the runs; a line for each run, or file of one, without a result.
+    """Read the evaluations of the runs. Also return a line for each run, or file of a run, without a result.
 
     Raises:
         InputError: a path does not exist, or no run is in any of them.
@@ -110,7 +99,10 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvaluatedRun], list[str]]:
 
 
 def _read(run: Run) -> Iterator[EvaluatedRun | str]:
-    """The evaluations of a run, the selected weights first; in place of each without a result, why it has none."""
+    """Yield the evaluations of a run, the selected weights first.
+
+    For weights without a result, yield the reason instead.
+    """
     try:
         document = read(run.config, trusted=False)
         rows = run.rows()
@@ -152,7 +144,7 @@ def _read(run: Run) -> Iterator[EvaluatedRun | str]:
 
 
 def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
-    """Runs by the data that they were tested on."""
+    """Group runs by the data that they were tested on."""
     test_sets: list[list[EvaluatedRun]] = []
     for run in runs:
         matching = next((test_set for test_set in test_sets if _same_test_set(test_set[0], run)), None)
@@ -163,9 +155,10 @@ def by_test_set(runs: Sequence[EvaluatedRun]) -> list[list[EvaluatedRun]]:
 
 
 def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
-    """Random and oracle depend only on the queries, the gallery and their labels, so they identify a test set.
+    """Return True if two runs have the same test set.
 
-    The folds of a cross-validation are one test set.
+    The scores of the random ranking and the oracle depend only on queries, gallery and labels. So they identify a test
+    set.
     """
     x, y = a.evaluation, b.evaluation
     if any(a.config.get(key) != b.config.get(key) for key in ("task.name", "split")):
@@ -174,8 +167,6 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
         return False
     if x.unit != y.unit:
         return False
-    if a.fold is not None and b.fold is not None and a.fold != b.fold:
-        return (x.headline, _data_options(a)) == (y.headline, _data_options(b))
     if (x.queries, x.gallery) != (y.queries, y.gallery):
         return False
     curves = [(x.curves[name], y.curves[name]) for name in x.curves.keys() & y.curves.keys()]
@@ -191,15 +182,11 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
     )
 
 
-def _data_options(run: EvaluatedRun) -> dict[str, Any]:
-    """The options that say which items the folds divide, and how."""
-    config = run.config
-    options = {key: value for key, value in config.items() if key.startswith("task.") and key not in PLACES}
-    return {**options, SHARE: config.get(SHARE)}
-
-
 def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun]) -> str:
-    """The task, with the options that distinguish it from the task of all other runs; split, weights, sizes, unit."""
+    """Return the title of a test set: the task, split, weights, sizes, and unit.
+
+    The task has the options that distinguish it from the task of all other runs.
+    """
     evaluation, config = test_set[0].evaluation, test_set[0].config
     task = config.get("task.name")
     keys_within = differing([run.config for run in test_set])
@@ -209,17 +196,13 @@ def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun
     names.append(test_set[0].evaluated.split_words)
     if len(checkpoints := {run.evaluated.checkpoint for run in test_set}) == 1:
         names.append(f"{checkpoints.pop()} weights")
-    size = ""
-    if len(folds := {run.fold for run in test_set}) > 1:
-        counts = {run.evaluation.queries for run in test_set}
-        size = f"{len(folds)} folds, each of {min(counts):,}{f' to {max(counts):,}' if len(counts) > 1 else ''} queries"
-    return f"{', '.join(names)}: {scope(evaluation, size)}"
+    return f"{', '.join(names)}: {scope(evaluation)}"
 
 
 def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list[str]]:
-    """The latest of the runs with one config, seed and fold, in their order; a line for each of the others."""
+    """Return the latest of the runs with one config and seed, in their order, and a line for each of the other runs."""
     latest: dict[tuple[str, ...], EvaluatedRun] = {}
-    keys = [(identity(run.config), *(value_text(run.config.get(key)) for key in ("seed", FOLD))) for run in runs]
+    keys = [(identity(run.config), value_text(run.config.get("seed"))) for run in runs]
     for key, run in sorted(zip(keys, runs, strict=True), key=lambda pair: pair[1].folder.name, reverse=True):
         latest.setdefault(key, run)
     pairs = [(run, latest[key]) for key, run in zip(keys, runs, strict=True)]
@@ -229,12 +212,12 @@ def drop_repeats(runs: Sequence[EvaluatedRun]) -> tuple[list[EvaluatedRun], list
 
 
 def identity(config: Values) -> str:
-    """A text that is equal for runs that differ only in seed and fold; a key with the value null counts as absent."""
+    """Return a text that is equal for runs that differ only in the seed. A key with the value null counts as absent."""
     return json.dumps({k: value for k, value in sorted(config.items()) if k not in _IRRELEVANT and value is not None})
 
 
 def differing(configs: Sequence[Values]) -> list[str]:
-    """The keys whose values differ between the configs, in order, without irrelevant ones."""
+    """Return the keys whose values differ between the configs, in order, without irrelevant ones."""
     keys = dict.fromkeys(key for config in configs for key in config)
     return [key for key in keys if key not in _IRRELEVANT and _varies(key, configs)]
 
@@ -244,11 +227,11 @@ def _varies(key: str, configs: Sequence[Values]) -> bool:
 
 
 def distinct(configs: Sequence[Values]) -> dict[str, list[str]]:
-    """Columns that show where configs differ: a text for each config under a key, or under a section.
+    """Return columns that show the differences between configs: a text for each config under a key, or under a section.
 
-    An option has a column if it differs between configs with the same part (`loss.name`): others follow from the part.
-    Columns of words come before columns of numbers. The names of the configs are shown where nothing else differs, and
-    where there are many columns.
+    An option has a column if it differs between configs with the same part (`loss.name`). Other options follow from the
+    part. Columns of words come before columns of numbers. The names of the configs are shown if nothing else differs,
+    or if there are many columns.
     """
     keys = differing(configs)
     columns: dict[str, list[str]] = {}
@@ -268,7 +251,10 @@ def distinct(configs: Sequence[Values]) -> dict[str, list[str]]:
 
 
 def _part(config: Values, section: str) -> str:
-    """The part that a config chose in a section; "yes" where the section has only one part and is present."""
+    """Return the part that a config chose in a section.
+
+    Return "yes" for a section that is present and has only one part.
+    """
     present = any(key.startswith(f"{section}.") for key in config)
     return str(config.get(f"{section}.name", "yes")) if present else ABSENT
 
@@ -282,10 +268,10 @@ def _numeric(text: str) -> bool:
 
 
 def title_of_key(key: str) -> str:
-    """A key as a title: "loss" for loss.name."""
+    """Return a key as a title: "loss" for loss.name."""
     return key.removesuffix(".name")
 
 
 def is_name(key: str) -> bool:
-    """Whether the values of a key are names of parts or configs, which need no title."""
+    """Return True if the values of a key are names of parts or configs, which need no title."""
     return key.endswith(".name") or ("." not in key and key != "seed")

@@ -1,6 +1,6 @@
-"""What a sweep tries: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
+"""The values that a sweep tries: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
 
-The values of trial n are a pure function of the space, the sampler, the seed, n, and the results that it may see.
+The values of trial n are a pure function of the space, the sampler, the seed and n.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,14 +26,13 @@ Params: TypeAlias = "Mapping[str, Any]"
 _FORMS = "must be KEY=A,B,C or KEY=LOW..HIGH, such as loss.margin=0.05,0.1"
 #: The largest end of a range: whole numbers up to here are exact in float64.
 _LARGEST = 1e15
-#: Keys that would change what a trial is judged by, and what to do instead.
+#: Keys that would change how a trial is judged, and a hint for each.
 _FIXED = {
     "seed": "use --seeds",
     "task": "it changes the data: make one sweep per value",
     "published": "it changes no training",
     "training.select": "the trials use select=val",
-    "training.val_share": "use --folds",
-    "training.val_fold": "use --folds",
+    "training.val_share": "it changes the validation split",
 }
 
 
@@ -54,10 +52,6 @@ class Choice:
         """Return the index of a random value."""
         return int(state.uniform([0.0] * len(self.values), [1.0] * len(self.values)).argmax())
 
-    def index(self, value: Any) -> int:
-        """Return the index of a value; by text, since 1 == True."""
-        return [written_value(each) for each in self.values].index(written_value(value))
-
     def value(self, drawn: Any) -> Any:
         """Return the value of an index."""
         return self.values[drawn]
@@ -76,12 +70,12 @@ class Interval:
 
     @property
     def is_integer(self) -> bool:
-        """Whether the values are whole numbers."""
+        """True if the values are whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
     def log(self) -> bool:
-        """Whether the values are drawn on a logarithmic scale."""
+        """True if the values are drawn on a logarithmic scale."""
         return self.low > 0 and self.high / self.low >= 10
 
     @property
@@ -96,12 +90,8 @@ class Interval:
         number = math.exp(state.uniform(math.log(low), math.log(high))) if self.log else state.uniform(low, high)
         return min(max(number, self.low), self.high)
 
-    def index(self, value: float) -> float:
-        """Return the number itself."""
-        return value
-
     def value(self, value: float) -> float:
-        """Return a value with few digits: four on a logarithmic scale, else 1/10,000 of the range."""
+        """Return a value with few digits: four on a logarithmic scale, otherwise 1/10,000 of the range."""
         if self.is_integer:
             return round(value)
         digits = 4 - math.floor(math.log10(self.high - self.low))
@@ -120,7 +110,7 @@ def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: 
 
     Args:
         tries: the texts.
-        overrides: changes to the config, which set none of these keys.
+        overrides: changes to the config, which must not set these keys.
         numbers: numbers of trials, seeds, ..., each at least 1.
 
     Raises:
@@ -143,7 +133,10 @@ def parse_space(tries: Sequence[str], overrides: Sequence[str] = (), **numbers: 
 
 
 def written_value(value: Any) -> str:
-    """Return a value as it is written in YAML, by itself or in a list: text without quotes where it reads back."""
+    """Return a value as YAML writes it, by itself or in a list.
+
+    A text has no quotes if it can be read back without them.
+    """
     if isinstance(value, str):
         try:
             plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
@@ -154,94 +147,33 @@ def written_value(value: Any) -> str:
 
 
 def overrides_of(params: Params) -> list[str]:
-    """The overrides that set the values of a trial."""
+    """Return the overrides that set the values of a trial."""
     return [f"{key}={written_value(value)}" for key, value in params.items()]
 
 
 def grid(space: Space) -> list[dict[str, Any]]:
-    """All combinations of choices."""
+    """Return all combinations of choices."""
     keys = [dimension.key for dimension in space]
     return [
         dict(zip(keys, values, strict=True)) for values in itertools.product(*(dimension.points for dimension in space))
     ]
 
 
-def draw(
-    space: Space,
-    sampler: str,
-    seed: int,
-    number: int,
-    finished: Sequence[tuple[Params, float | None]] = (),
-    running: Sequence[Params] = (),
-    better: str = "lower",
-) -> dict[str, Any]:
+def draw(space: Space, sampler: str, seed: int, number: int) -> dict[str, Any]:
     """Return the values of trial `number`.
 
     Args:
         space: the keys and their values.
-        sampler: "grid", "random" or "tpe".
+        sampler: "grid" or "random".
         seed: the seed of the sweep.
         number: 0 for the first trial.
-        finished: values and result of the trials that "tpe" may see; None for a failed trial.
-        running: values of the trials without a result, which "tpe" avoids.
-        better: "lower" or "higher".
     """
     if sampler == "grid":
         return grid(space)[number]
     import numpy as np
 
-    trial_seed = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-    if sampler == "random":
-        state = np.random.RandomState(trial_seed)
-        drawn: Params = {dimension.key: dimension.draw(state) for dimension in space}
-    else:
-        drawn = _suggested(space, trial_seed, finished, running, better)
-    return {dimension.key: dimension.value(drawn[dimension.key]) for dimension in space}
-
-
-def optuna_version() -> str:
-    """Return the version of Optuna, which sampler "tpe" draws with.
-
-    Raises:
-        InputError: it is not installed.
-    """
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("--sampler", "tpe needs optuna", hint='pip install "contml[sweep]"') from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return str(optuna.__version__)
-
-
-def _suggested(
-    space: Space,
-    seed: int,
-    finished: Sequence[tuple[Params, float | None]],
-    running: Sequence[Params],
-    better: str,
-) -> Params:
-    """Return what Optuna's tree-structured Parzen estimator suggests, a choice as its index."""
-    import optuna
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-    from optuna.trial import TrialState, create_trial
-
-    distributions: dict[str, BaseDistribution] = {}
-    for part in space:
-        if isinstance(part, Choice):
-            distributions[part.key] = CategoricalDistribution(range(len(part.values)))  # a value may be a list
-        elif part.is_integer:
-            distributions[part.key] = IntDistribution(int(part.low), int(part.high), log=part.log)
-        else:
-            distributions[part.key] = FloatDistribution(part.low, part.high, log=part.log)
-    with warnings.catch_warnings():  # Optuna 4 calls constant_liar experimental
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-    study = optuna.create_study(sampler=sampler, direction="minimize" if better == "lower" else "maximize")
-    trials = [(TrialState.FAIL if value is None else TrialState.COMPLETE, value, params) for params, value in finished]
-    for state, value, params in [*trials, *((TrialState.RUNNING, None, params) for params in running)]:
-        indices = {part.key: part.index(params[part.key]) for part in space}
-        study.add_trial(create_trial(state=state, value=value, params=indices, distributions=distributions))
-    return study.ask(distributions).params
+    state = np.random.RandomState(int(np.random.SeedSequence([seed, number]).generate_state(1)[0]))
+    return {dimension.key: dimension.value(dimension.draw(state)) for dimension in space}
 
 
 def _parse(text: str) -> Choice | Interval:
@@ -273,7 +205,7 @@ def _parse(text: str) -> Choice | Interval:
 
 
 def _values(key: str, text: str) -> list[Any]:
-    """The values of a list in YAML without its brackets."""
+    """Return the values of a list in YAML without its brackets."""
     values: Any = from_overrides([f"{key}=[{text}]"]).values
     for step in key.split("."):
         values = values[step]
@@ -281,7 +213,7 @@ def _values(key: str, text: str) -> list[Any]:
 
 
 def _is_range(key: str, text: str) -> bool:
-    """Whether a text is two numbers with two dots between them."""
+    """Return True if a text is two numbers with two dots between them."""
     values = _values(key, text.replace("..", ",", 1)) if ".." in text and "," not in text else []
     return len(values) == 2 and all(type(value) in (int, float) and math.isfinite(value) for value in values)
 

@@ -1,6 +1,6 @@
-"""A suite: the data sets and the methods of a benchmark, and what each method may try. This module imports no torch.
+"""A suite: the data sets and the methods of a benchmark, and the options of each method. This module imports no torch.
 
-A suite is a YAML file; `suites/` has the bundled ones. `docs/benchmark.md` describes its keys.
+A suite is a YAML file. `suites/` has the bundled ones. `docs/benchmark.md` describes its keys.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from contml._support.errors import InputError, did_you_mean, one_line
 from contml.config import Document, read
@@ -28,9 +28,9 @@ class SuiteScore:
     """A score of a ranking: the higher, the better.
 
     Attributes:
-        title: of its column.
-        meaning: what it is, for the page.
-        classes: it is of labels that are classes; else of graded labels.
+        title: the title of its column.
+        meaning: its definition, for the page.
+        classes: whether it is for labels that are classes. Otherwise it is for graded labels.
     """
 
     title: str
@@ -38,11 +38,24 @@ class SuiteScore:
     classes: bool = True
 
 
+#: The first score of graded labels, and the same score of a search through labels.
+LABEL_DISTANCE: Final = "label_distance@10"
+THROUGH_LABELS: Final = "through_labels@10"
 #: The scores by name.
 SCORES = {
-    "label_distance@10": SuiteScore(
+    LABEL_DISTANCE: SuiteScore(
         "score",
         "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle",
+        classes=False,
+    ),
+    THROUGH_LABELS: SuiteScore(
+        "through labels",
+        "the same score of a search by the expected label distance of label posteriors, fitted to the training items",
+        classes=False,
+    ),
+    "kendall": SuiteScore(
+        "Kendall",
+        "Kendall's tau, the agreement of the whole order with the order by label distance, 1 for the oracle",
         classes=False,
     ),
     "recall@1": SuiteScore("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
@@ -50,7 +63,7 @@ SCORES = {
         "MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"
     ),
 }
-ScoreName: TypeAlias = Literal["label_distance@10", "recall@1", "map_at_r"]
+ScoreName: TypeAlias = Literal["label_distance@10", "through_labels@10", "kendall", "recall@1", "map_at_r"]
 #: A change to a config, "KEY=VALUE"; or several, with spaces between them.
 Change = str
 
@@ -64,12 +77,13 @@ class Inputs(_Strict):
 
     Attributes:
         changes: changes to the config of a set, for the network that extracts them.
-        maps: take the last feature maps, not their mean.
-        components: keep so many principal components of the training images; None: all features.
+        maps: take the last feature maps, not their mean. A number divides them into this number of rows and columns,
+            and takes the means.
+        components: the number of principal components of the training images to keep. null keeps all features.
     """
 
     changes: tuple[Change, ...]
-    maps: bool = False
+    maps: bool | PositiveInt = False
     components: int | None = None
 
 
@@ -79,27 +93,32 @@ class DataSet(_Strict):
     Attributes:
         config: the config whose task reads it.
         changes: changes to the config.
-        options_of: an earlier set whose trials choose the options; None: this set has trials of its own.
+        options_of: an earlier set whose trials choose the options. With null, this set has its own trials.
+        copies: number of training items whose image is also in the validation or the test split. They are left out.
+        draw: if it is above 0, another validation split chooses the options. It is drawn with this number from the
+            training and validation items together. The trainings that are tested stay the same.
     """
 
     config: str
     changes: tuple[Change, ...] = ()
     options_of: str | None = None
+    copies: int = 0
+    draw: NonNegativeInt = 0
 
     def __hash__(self) -> int:
         return hash((self.config, self.changes))
 
 
 class Method(_Strict):
-    """A method, and what it may try.
+    """A method, and the options that it may try.
 
     Attributes:
         changes: changes to the config.
-        grid: the axes of what it tries, all combinations. A list has alternatives, each a change; a mapping of one key
+        grid: the axes of its options, all combinations. A list has alternatives, each a change. A mapping of one key
             has ascending numbers above 0, and the second round of trials also tries numbers outside of them.
-        baseline: None: it is trained; "features": the features themselves; "regression": a linear prediction of the
+        baseline: null: it is trained; "features": the features themselves; "regression": a linear prediction of the
             labels. The grid of a baseline has its own options.
-        sets: the data sets on which it is defined; None: all.
+        sets: the data sets on which it is defined. null means all.
         version: raise it when the code of the method changes its results, so that older ones are not used.
     """
 
@@ -116,15 +135,15 @@ class Method(_Strict):
 
     @property
     def options(self) -> list[str]:
-        """What it tries in the first round: all combinations, each `"KEY=VALUE KEY=VALUE"`."""
+        """The options of the first round: all combinations, each `"KEY=VALUE KEY=VALUE"`."""
         return [" ".join(words) for words in itertools.product(*(axis.words for axis in self.axes))]
 
     def further(self, chosen: str, count: int) -> list[str]:
-        """What it tries in the second round: `count` options around the best one of the first round.
+        """Return the options of the second round: `count` options around the best one of the first round.
 
-        Each axis of numbers gets an equal share; the other axes keep their chosen values. Where the chosen number is at
-        an end of its axis, up to two are outside of it, in the ratio of the axis; the others are between it and its
-        neighbours. A method without an axis of numbers has none.
+        Each axis of numbers gets an equal share, and the other axes keep their chosen values. If the chosen number is
+        at an end of its axis, up to two new numbers are outside of it, in the ratio of the axis. All other new numbers
+        are between the chosen number and its neighbours. A method without an axis of numbers has no second round.
 
         Args:
             chosen: the best one of `options`.
@@ -141,7 +160,7 @@ class Method(_Strict):
         return found
 
     def at_edge(self, option: str, tried: Sequence[str]) -> list[str]:
-        """The keys of the axes of numbers on which an option is at an end of all that was tried."""
+        """Return the keys of the axes of numbers on which an option is at an end of all tried numbers."""
         keys = [axis.key for axis in self.axes if axis.key]
         numbers = {key: [_number(each, key) for each in tried] for key in keys}
         return [key for key in keys if _number(option, key) in (min(numbers[key]), max(numbers[key]))]
@@ -160,11 +179,15 @@ class Axis:
         return [str(value) if isinstance(value, str) else self.word(value) for value in self.values]
 
     def word(self, value: float) -> str:
-        """The change that sets a number."""
+        """Return the change that sets a number."""
         return f"{self.key}={value:.3g}"
 
     def around(self, position: int, count: int) -> list[float]:
-        """Numbers around the one at a position: at an end two outside, the others between it and its neighbours."""
+        """Return new numbers around the number at a position of the axis.
+
+        If the position is at an end, two new numbers are outside of the axis. The others are between the number and its
+        neighbours.
+        """
         values = [float(value) for value in self.values]
         chosen = values[position]
         beyond, inside = list[float](), values[max(0, position - 1) : position + 2]
@@ -180,14 +203,14 @@ def _number(option: str, key: str) -> float:
 
 
 class Claim(_Strict):
-    """An ordering of two methods that somebody has published.
+    """A published ordering of two methods.
 
     Attributes:
-        better: the method that is better there.
-        worse: the other one.
+        better: the method that is better in the publication.
+        worse: the other method.
         source: where it is published.
-        published: its numbers there.
-        sets: the data sets on which it is tested; None: all that have both methods.
+        published: the published numbers.
+        sets: the data sets on which it is tested. null means all that have both methods.
     """
 
     better: str
@@ -201,27 +224,28 @@ class Suite(_Strict):
     """A benchmark.
 
     Attributes:
-        title: of its page.
-        places: what the command line gives as NAME=VALUE, and what it is; `$NAME` stands for it in changes.
-        inputs: how images become features; None: whole networks are trained on the images.
-        scores: what is measured on each query. The first one chooses options.
+        title: the title of its page.
+        places: the values that the command line gives as NAME=VALUE, with a description. `$NAME` stands for the value
+            in changes.
+        inputs: how images become features. With null, whole networks are trained on the images.
+        scores: the scores of each query. The first one chooses options.
         train: changes to the config of every set, for all trainings.
-        val_share: the share of the training items (or of their groups) that is left out for validation, where a set has
+        val_share: the share of the training items (or of their groups) that is left out for validation, if a set has
             no validation split.
         sets: the data sets by name.
         methods: the methods by name.
         claims: published orderings, each of which gets a verdict.
         reference: the method that the others are compared with.
-        trials: how many options each trained method tries in the first round.
-        further: how many it tries in the second round.
-        seeds: the seeds of the trainings that are measured on the test split; trials have seed 0.
-        seconds: of a training, for the plan, until some are recorded.
+        trials: the number of options that each trained method tries in the first round.
+        further: the number of options that it tries in the second round.
+        seeds: the seeds of the trainings that are measured on the test split. Trials have seed 0.
+        seconds: the seconds of a training, for the plan, until some trainings are recorded.
     """
 
     title: str
     places: dict[str, str] = {}
     inputs: Inputs | None = None
-    scores: tuple[ScoreName, ...] = ("label_distance@10",)
+    scores: tuple[ScoreName, ...] = (LABEL_DISTANCE,)
     train: tuple[Change, ...]
     val_share: float = 0.25
     sets: dict[str, DataSet]
@@ -235,21 +259,21 @@ class Suite(_Strict):
 
     @property
     def trained(self) -> list[str]:
-        """The names of the methods that are no baselines."""
+        """The names of the methods that are not baselines."""
         return [name for name, method in self.methods.items() if method.baseline is None]
 
     def sets_of(self, method: str) -> tuple[str, ...]:
-        """The names of the sets on which a method is defined."""
+        """Return the names of the sets on which a method is defined."""
         return self.methods[method].sets or tuple(self.sets)
 
     def sets_of_claim(self, claim: Claim) -> list[str]:
-        """The names of the sets on which a claim is tested."""
+        """Return the names of the sets on which a claim is tested."""
         both = set(self.sets_of(claim.better)) & set(self.sets_of(claim.worse))
         return [name for name in claim.sets or self.sets if name in both]
 
 
 def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
-    """Changes with a text in place of each `$name`.
+    """Return changes with a text in place of each `$name`.
 
     Raises:
         InputError: a name has no text.
@@ -264,7 +288,7 @@ def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
 
 
 def suite_names() -> list[str]:
-    """The suites that come with contml."""
+    """Return the names of the suites that come with contml."""
     return sorted(path.stem for path in _folder().glob("*.yaml"))
 
 
@@ -273,7 +297,7 @@ def _folder() -> Path:
 
 
 def read_suite(name: str) -> Suite:
-    """A suite that comes with contml, by its name, or one of a YAML file.
+    """Read a suite that comes with contml, by its name, or a suite in a YAML file.
 
     Raises:
         InputError: there is no such suite, or it has an error.
@@ -301,10 +325,10 @@ def _read(name: str) -> Document:
 
 
 def _with_base(document: Document) -> dict[str, Any]:
-    """The values of a suite that says how it differs from another one, its base.
+    """Return the values of a suite that is defined by its differences from another suite, its base.
 
     Its own keys replace the keys of the base. Its changes in `train` come after the changes of the base. `sets` and
-    `methods` may be lists of names of the base.
+    `methods` may be lists of names of the base: "poses, draw 1" is the set "poses" with `draw: 1`.
     """
     name = document.values["base"]
     if not isinstance(name, str):
@@ -320,10 +344,14 @@ def _with_base(document: Document) -> dict[str, Any]:
     for key in ("sets", "methods"):
         if isinstance(values[key], list):
             listed = [str(each) for each in values[key]]
-            if unknown := [each for each in listed if each not in base[key]]:
+            source = {each: _drawn(each) if key == "sets" else (each, 0) for each in listed}
+            if unknown := [each for each in listed if source[each][0] not in base[key]]:
                 hint = did_you_mean(unknown[0], base[key], f"choose of {', '.join(base[key])}")
                 raise document.error((key,), unknown[0], f"must be of {name}", hint)
-            values[key] = {each: base[key][each] for each in listed}
+            values[key] = {each: base[key][name] for each, (name, _) in source.items()}
+            for each, (_, draw) in source.items():
+                if draw:
+                    values[key][each] = {**values[key][each], "draw": draw}
     if isinstance(document.values.get("train"), list):
         values["train"] = [*base["train"], *document.values["train"]]
     own = document.values.get("methods")
@@ -335,16 +363,22 @@ def _with_base(document: Document) -> dict[str, Any]:
     return values
 
 
+def _drawn(name: str) -> tuple[str, int]:
+    """Return the name of a set in the base, and its draw."""
+    base, _, draw = name.partition(", draw ")
+    return (base, int(draw)) if draw.isdecimal() else (name, 0)
+
+
 def _of_sets(method: Any, sets: Mapping[str, Any]) -> Any:
-    """A method of the base on the sets of a suite; None if it is defined on none of them."""
+    """Return a method of the base on the sets of a suite. Return None if it is defined on none of them."""
     if not isinstance(method, dict) or not isinstance(method.get("sets"), list):
         return method
-    known = [each for each in method["sets"] if each in sets]
+    known = [each for each in sets if _drawn(each)[0] in method["sets"]]
     return {**method, "sets": known} if known else None
 
 
 def _refused(error: ValidationError, values: Any, document: Document) -> InputError:
-    """The first problem of a suite, with its line: an unknown key, or a value of another type."""
+    """Return the error for the first problem of a suite, with its line: an unknown key, or a value of another type."""
     details = error.errors(include_url=False)[0]
     # pydantic also names the types of a union that it tried: they are no keys.
     written, key = values, tuple[str, ...]()

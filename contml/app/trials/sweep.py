@@ -1,9 +1,6 @@
-"""`contml sweep`: trials in rounds, each judged on the validation split; the test split is not read.
+"""`contml sweep`: trials, each judged on the validation split. The test split is not read.
 
-    trial n = f(space, sampler, seed, n, results of the rounds before)  ->  trainings of all seeds and folds  ->  mean
-
-For "grid" and "random" there is one round, since a trial sees no result. For "tpe" a round has as many trials as keep
-all processes busy.
+trial n = f(space, sampler, seed, n)  ->  trainings of all seeds  ->  mean
 """
 
 from __future__ import annotations
@@ -14,35 +11,30 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder
 from contml.app.experiment import Experiment, OwnData, load, load_table, resume, train
 from contml.app.trials.record import FinishedTrainings, Result, result_of, train_missing
-from contml.app.trials.space import Choice, Params, Space, draw, optuna_version, overrides_of, parse_space
-from contml.app.trials.sweep_result import Sweep, Trial, better, outcome, ranked
-from contml.app.trials.verdict import Key
+from contml.app.trials.space import Choice, Params, Space, draw, overrides_of, parse_space
+from contml.app.trials.sweep_result import Sweep, Trial, outcome, ranked
 from contml.config import difference, read
 from contml.data.identity import DataRecord
 from contml.data.split import Task
 from contml.evaluation.evaluated import Evaluated
 from contml.runs import PLACES, Run
 
-Sampler: TypeAlias = Literal["grid", "random", "tpe"]
-
-#: The key of the number of trials in a round.
-ROUND = "trials in a round"
-#: What a result has that is no error.
+#: The keys of a result without an error, and their types.
 _MEASURED = {"value": float, "metric": str, "queries": int, "epoch": int | float, "untrained": bool, "run": str}
-#: What the folder of a sweep has.
+#: The files of the folder of a sweep.
 _FILES = ("trials.jsonl", "trial_*")
-#: Up to so many combinations of values are all checked before anything is trained.
+#: The most combinations of values that are all checked before anything is trained.
 _MOST_CHECKED = 200
-#: A message names at most so many differences between two specs.
+#: The most differences between two specs that a message names.
 _SHOWN = 3
 
 
@@ -52,9 +44,7 @@ def sweep(
     tries: Sequence[str] = (),
     *,
     trials: int | None = None,
-    sampler: Sampler | None = None,
     seeds: int = 1,
-    folds: int = 1,
     processes: int | None = None,
     cluster: str = "",
     runs: Path = Path("runs"),
@@ -62,22 +52,21 @@ def sweep(
     own: OwnData | None = None,
     on_line: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
-    """Try values of options, and judge each trial on the validation split; the test split is not read.
+    """Try values of options, and judge each trial on the validation split. The test split is not read.
 
-    A call with the same arguments continues a sweep that was stopped, or asks for more trials.
+    A call with the same arguments continues a sweep that was stopped, or adds more trials.
 
     Args:
-        config: a config that comes with contml, or a YAML file; None with `own`: one that suits the data.
+        config: a config that comes with contml, or a YAML file. It may be None with `own`: one is chosen for the data.
         overrides: changes to the config, as `KEY=VALUE`.
-        tries: what to try: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
-        trials: number of trials; default for a grid: all combinations.
-        sampler: default: "grid" if all `tries` are choices and `trials` suffices for all combinations, else "tpe".
+        tries: the values to try: `KEY=A,B,C` is a choice, `KEY=LOW..HIGH` is a range.
+        trials: number of trials, drawn at random. If all `tries` are choices, and the number suffices or is None, all
+            combinations are tried.
         seeds: number of trainings of a trial, with consecutive seeds.
-        folds: number of parts of the training split; each is the validation split of one training. 1: no folds.
-        processes: number of trainings at a time; None: 1, or with a cluster as many as it has processors (GPUs, if it
-            has any).
-        cluster: the address of a Ray cluster that trains, as in `contml.work.run`: its machines share the current
-            folder, the data and `runs`. Empty: this machine trains.
+        processes: number of trainings at a time. Default: 1. With a cluster, it is the number of its processors (GPUs,
+            if it has any).
+        cluster: the address of a Ray cluster that trains, as in `contml.work.run`. Its machines need the current
+            folder, the data and `runs`. If it is empty, this machine trains.
         runs: the folder of the sweep is `runs/CONFIG/sweep_NAME`.
         name: distinguishes sweeps of one config.
         own: your own data.
@@ -88,24 +77,18 @@ def sweep(
             another command works on it.
         KeyboardInterrupt: a signal stopped the sweep.
     """
-    space = parse_space(tries, overrides, trials=trials, seeds=seeds, folds=folds, processes=processes)
+    space = parse_space(tries, overrides, trials=trials, seeds=seeds, processes=processes)
     first = tuple(overrides_of({dimension.key: dimension.points[0] for dimension in space}))
     # Now, and not in each training: a file in the cache may come or go.
     source = _Source(config, tuple(overrides), None if own is None else own.decided(config, overrides), first)
     base = source.load(first)
     folder = runs / base.name / (f"sweep_{name}" if name else "sweep")
     file = folder / "trials.jsonl"
-    sampler_name, count = _plan(space, sampler, trials)
-    version = optuna_version() if sampler_name == "tpe" else None  # before any training
+    sampler, count = _plan(space, trials)
     seed = base.config.values["seed"]
-    runs_of_trial = [(seed + n, f if folds > 1 else None) for n in range(seeds) for f in range(folds)]
+    seeds_of_trial = range(seed, seed + seeds)
     task = base.read_task()
-    _check_points(source, space, _fixed(*runs_of_trial[-1], folds), task, base)
-    if folds > 1 and task.val is not None:
-        raise InputError("--folds", str(folds), hint="omit it: these data have a validation split of their own")
-    if sampler_name == "tpe" and cluster and processes is None:
-        hint = "give the number of trainings at a time, which the trials of sampler tpe depend on"
-        raise InputError("--processes", "missing with --cluster", hint=hint)
+    _check_points(source, space, _fixed(seeds_of_trial[-1]), task, base)
     spec = {
         "config": {  # without where files are
             section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
@@ -115,24 +98,22 @@ def sweep(
             if section != "published"
         },
         "space": {dimension.key: str(dimension) for dimension in space},
-        "sampler": sampler_name,
+        "sampler": sampler,
         "seeds": seeds,
-        "folds": folds,
-        ROUND: math.ceil((processes or 1) / (seeds * folds)) if sampler_name == "tpe" else None,
         "data": _digest(task, base.root),
-        "optuna": version,
     }
     measure = task.train.labels.measure
     del task
     if not file.is_file():
         check_new_folder(folder, _FILES, hint="choose another --name")
     record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
-    all_trials = _Trials(space, sampler_name, count, seed, runs_of_trial, folder, record)
+    tried = [draw(space, sampler, seed, n) for n in range(count)]
+    all_trials = _Trials(tried, seeds_of_trial, folder, record)
 
     def on_done(item: _TrialTraining) -> None:
         _remove_weights(item.folder)
-        values, fold = " ".join(overrides_of(item.params)), "" if item.fold is None else f", fold {item.fold}"
-        on_line(f"trial {item.trial} ({values}), seed {item.seed}{fold}: {outcome(record[item.key], measure)}")
+        values = " ".join(overrides_of(item.params))
+        on_line(f"trial {item.trial} ({values}), seed {item.seed}: {outcome(record[item.key], measure)}")
 
     with record.command(str(folder)):
         if base.config.parts["training"].options["select"] == "none":
@@ -158,7 +139,7 @@ def sweep(
 
 @dataclass(frozen=True)
 class _Source:
-    """What a sweep trains: the arguments of `contml train`, and the first values that are tried."""
+    """The source of the trainings of a sweep: the arguments of `contml train`, and the first values that are tried."""
 
     config: str | None
     overrides: Sequence[str]
@@ -186,9 +167,8 @@ class _TrialTraining:
 
     Attributes:
         trial: the number of the trial, from 0.
-        params: what the trial tries.
+        params: the values that the trial tries.
         seed: the seed of the training.
-        fold: the fold that validates; None without --folds.
         changes: all changes to the config.
         folder: the run folder.
     """
@@ -196,14 +176,13 @@ class _TrialTraining:
     trial: int
     params: Params
     seed: int
-    fold: int | None
     changes: Sequence[str]
     folder: Path
 
     @property
     def key(self) -> str:
-        """What distinguishes it from the other trainings of the sweep."""
-        return json.dumps([" ".join(overrides_of(self.params)), self.seed, self.fold])
+        """A key that distinguishes it from the other trainings of the sweep."""
+        return json.dumps([" ".join(overrides_of(self.params)), self.seed])
 
     def __str__(self) -> str:
         return str(self.folder)
@@ -214,110 +193,88 @@ class _SweepRecord(FinishedTrainings):
 
     Args:
         path: the file.
-        spec: what the sweep is. A file keeps its number of trials in a round.
+        spec: the definition of the sweep.
         written: the spec with the config as it was written, without defaults.
     """
 
     of = "a sweep"
 
     def __init__(self, path: Path, spec: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-        self.spec, self.written, self.round_size = spec, written, spec[ROUND]
+        self.spec, self.written = spec, written
         super().__init__(path, spec)
 
     def parse(self, row: dict[str, Any]) -> tuple[str, Result]:
-        """Return the training of a line: it has a finite value, or an error."""
+        """Return the training of a line. It has a finite value, or an error."""
         key, result = super().parse(row)
         types: dict[str, Any] = {"error": str} if "error" in result else _MEASURED
         if result.keys() != {*types, "seconds"} or not all(isinstance(result[name], types[name]) for name in types):
             raise ValueError
-        if not math.isfinite(result.get("value", 0.0)):
+        if not all(math.isfinite(result.get(name, 0.0)) for name in ("value", "epoch")):
             raise ValueError
         return key, result
 
     def check_head(self, stored: dict[str, Any]) -> None:
-        """Compare the spec of the file with that of the command; take over its number of trials in a round."""
-        size, spec = stored.get(ROUND), self.spec
-        if spec[ROUND] is not None and type(size) is int and size > 0:
-            spec, self.round_size = {**spec, ROUND: size}, size
-        if changes := [change.removeprefix("config.") for change in difference(stored, spec, self.written)]:
+        """Compare the spec of the file with the spec of the command."""
+        if changes := [change.removeprefix("config.") for change in difference(stored, self.spec, self.written)]:
             more = f"; and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
             got = f"belongs to another sweep ({'; '.join(changes[:_SHOWN])}{more})"
             raise InputError(str(self.path), got, hint="repeat the command that began it, or choose another --name")
 
     def check(self, value: Result) -> None:
-        """All trainings are judged by one metric; unreadable images make a smaller gallery, with another."""
+        """Refuse a training that is judged by another metric.
+
+        Unreadable images make a smaller gallery, with another metric.
+        """
         metrics = dict.fromkeys(each["metric"] for each in self.values() if "metric" in each)
         if "metric" in value and value["metric"] not in (metrics or [value["metric"]]):
             got = f"judged by {value['metric']}, the trainings before it by {next(iter(metrics))}"
             raise InputError(value["run"], got, hint="repair the images that could not be read, or use --name")
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Trials:
-    """The trials of a sweep: which values each tries, and its trainings.
+    """The trials of a sweep: the values that each tries, and its trainings.
 
     Attributes:
-        space: what is tried.
-        sampler: how values are drawn.
-        count: number of trials.
-        seed: the seed of the sweep.
-        runs: seed and fold of each training of a trial; the fold is None without --folds.
+        tried: the values of each trial.
+        seeds: the seeds of the trainings of a trial.
         folder: the folder of the sweep.
         record: the results.
-        tried: the values of the trials that are known so far.
     """
 
-    space: Space
-    sampler: str
-    count: int
-    seed: int
-    runs: Sequence[tuple[int, int | None]]
+    tried: Sequence[Params]
+    seeds: Sequence[int]
     folder: Path
     record: _SweepRecord
-    tried: list[Params] = field(default_factory=list)
 
     def trainings_of(self, n: int) -> list[_TrialTraining]:
-        """Return the trainings of a trial that are needed: none after one that failed."""
+        """Return the trainings of a trial that are needed. No training follows one that failed."""
         found = []
-        seeds, folds = (len(set(each)) for each in zip(*self.runs, strict=True))
-        for seed, fold in self.runs:
-            several = f"_seed_{seed}" if seeds > 1 else ""
-            several += "" if fold is None else f"_fold_{fold}"
-            changes = (*overrides_of(self.tried[n]), *_fixed(seed, fold, folds))
-            found.append(_TrialTraining(n, self.tried[n], seed, fold, changes, self.folder / f"trial_{n:03d}{several}"))
+        for seed in self.seeds:
+            several = f"_seed_{seed}" if len(self.seeds) > 1 else ""
+            changes = (*overrides_of(self.tried[n]), *_fixed(seed))
+            found.append(_TrialTraining(n, self.tried[n], seed, changes, self.folder / f"trial_{n:03d}{several}"))
             if "error" in self.record.get(found[-1].key, {}):
                 break
         return found
 
     def trial(self, n: int) -> Trial:
         """Return a trial with its results so far."""
-        done: dict[Key, Result] = {
-            (item.seed, item.fold): self.record[item.key] for item in self.trainings_of(n) if item.key in self.record
+        done: dict[int | None, Result] = {
+            item.seed: self.record[item.key] for item in self.trainings_of(n) if item.key in self.record
         }
         return Trial.of(n, self.tried[n], done, self.folder)
 
     def plan(self) -> list[_TrialTraining]:
-        """Return the trainings of all rounds up to the first one that is not finished."""
-        size = self.record.round_size or self.count
-        for start in range(0, self.count, size):
-            numbers = range(start, min(start + size, self.count))
-            if len(self.tried) < numbers.stop:
-                earlier = [self.trial(n) for n in range(start)] if self.sampler == "tpe" else []
-                seen = [(each.params, None if each.error else each.mean) for each in earlier]
-                for n in numbers:
-                    waiting, direction = self.tried[start:], better(earlier)
-                    self.tried.append(draw(self.space, self.sampler, self.seed, n, seen, waiting, direction))
-            items = [item for n in numbers for item in self.trainings_of(n)]
-            if any(item.key not in self.record for item in items):
-                return items
-        return []
+        """Return the trainings of all trials."""
+        return [item for n in range(len(self.tried)) for item in self.trainings_of(n)]
 
 
 def _train(source: _Source, item: _TrialTraining) -> Result:
-    """Train, and evaluate the best weights on the validation split; resume a training that was interrupted.
+    """Train, and evaluate the best weights on the validation split. Resume a training that was interrupted.
 
     Raises:
-        InputError: as `result_of`, or another process trains in this folder.
+        InputError: as in `result_of`, or another process trains in this folder.
     """
     if item.folder.is_dir():
         with Run(item.folder).lock():  # raises if a training of an earlier command has not ended yet
@@ -342,7 +299,7 @@ def _trained(source: _Source, item: _TrialTraining) -> Result:
 
 
 def _resumed(experiment: Experiment, folder: Path) -> bool:
-    """Resume an interrupted training of the same config; False if there is none, or if it cannot be resumed."""
+    """Resume an interrupted training of the same config. Return False if there is none, or if it cannot be resumed."""
     config = folder / "config.yaml"
     if not (config.exists() and (folder / "checkpoints" / "state.safetensors").exists()):
         return False
@@ -356,44 +313,36 @@ def _resumed(experiment: Experiment, folder: Path) -> bool:
 
 
 def _remove_weights(folder: Path) -> None:
-    """Delete the weights and embeddings of a finished training: the files of many trials would fill the disk."""
+    """Delete the weights and embeddings of a finished training. The files of many trials would fill the disk."""
     for name in ("checkpoints", "embeddings"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _plan(space: Space, sampler: str | None, trials: int | None) -> tuple[str, int]:
+def _plan(space: Space, trials: int | None) -> tuple[str, int]:
     """Return the sampler and the number of trials."""
-    ranges = [dimension.key for dimension in space if not isinstance(dimension, Choice)]
-    combinations = 0 if ranges else math.prod(len(dimension.points) for dimension in space)
-    enough = trials is None or trials >= combinations
-    if sampler is None:
-        sampler = "grid" if combinations and enough else "tpe"
-    if sampler == "grid":
-        if ranges:
-            raise InputError("--sampler", f"grid, but {ranges[0]} is a range", hint="list values, or omit --sampler")
-        if not enough:
-            raise InputError("--trials", str(trials), f"must be at least {combinations}: a grid tries all combinations")
-        return sampler, combinations
+    is_range = any(not isinstance(dimension, Choice) for dimension in space)
+    combinations = 0 if is_range else math.prod(len(dimension.points) for dimension in space)
+    if combinations and (trials is None or trials >= combinations):
+        return "grid", combinations
     if trials is None:
-        raise InputError("--trials", "missing", hint=f"give the number of trials of sampler {sampler}")
-    return sampler, trials
+        raise InputError("--trials", "missing", hint="give the number of trials, which are drawn from the ranges")
+    return "random", trials
 
 
-def _fixed(seed: int, fold: int | None, folds: int) -> list[str]:
-    """Return the overrides of a training that are not tried: seed, selection, fold."""
-    validation = [] if fold is None else [f"training.val_share={1 / folds}", f"training.val_fold={fold}"]
-    return [f"seed={seed}", "training.select=val", *validation]
+def _fixed(seed: int) -> list[str]:
+    """Return the overrides of a training that are not tried: seed, selection."""
+    return [f"seed={seed}", "training.select=val"]
 
 
 def _check_points(source: _Source, space: Space, fixed: Sequence[str], task: Task, base: Experiment) -> None:
     """Refuse values that a part does not accept, or that do not fit the data, before anything is trained.
 
-    The config is loaded with the ends of ranges and all choices; with the first and the last values, the network and
+    The config is loaded with the ends of ranges and all choices. With the first and the last values, the network and
     the training step are built.
 
     Args:
-        source: what is trained.
-        space: what is tried.
+        source: the source of the trainings.
+        space: the values to try.
         fixed: the overrides of a training that are not tried.
         task: the data of `base`.
         base: the config with the first values.
@@ -418,7 +367,7 @@ def _check_points(source: _Source, space: Space, fixed: Sequence[str], task: Tas
 
 
 def _digest(task: Task, root: str) -> str:
-    """Return what identifies the data that train and judge the trials."""
+    """Return a hash that identifies the data that train and judge the trials."""
     record, content = DataRecord.of(task, root), hashlib.sha256()
     for split in ("train", "val"):
         for text in itertools.chain(record.names.get(split, ()), ["\n"], record.labels.get(split, ()), ["\n"]):

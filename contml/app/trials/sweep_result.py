@@ -14,7 +14,7 @@ from contml._support.text import MISSING
 from contml.app.trials.record import Result
 from contml.app.trials.space import Params, Space, overrides_of
 from contml.app.trials.table import mean_text
-from contml.app.trials.verdict import Key, SettingResult, Verdict, verdict
+from contml.app.trials.verdict import SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
 from contml.evaluation.evaluated import epoch_text, value_text
 from contml.evaluation.metrics import measure_of, metric_of, title_of
@@ -24,12 +24,12 @@ from contml.runs import Run
 
 @dataclass(frozen=True)
 class Trial(SettingResult):
-    """Values that were tried, and the results of their trainings in order: all seeds of a fold after another.
+    """Values that were tried, and the results of their trainings in order of the seeds.
 
     Attributes:
         number: from 0.
         params: the values.
-        results: of its trainings, up to the first that failed.
+        results: the results of its trainings, up to the first that failed.
     """
 
     number: int = 0
@@ -37,25 +37,24 @@ class Trial(SettingResult):
     results: tuple[Result, ...] = ()
 
     @classmethod
-    def of(cls, number: int, params: Params, results: Mapping[Key, Result], folder: Path) -> Trial:
-        """A trial of the sweep in a folder, from the results of its trainings by seed and fold."""
+    def of(cls, number: int, params: Params, results: Mapping[int | None, Result], folder: Path) -> Trial:
+        """Make a trial of the sweep in a folder, from the results of its trainings by seed."""
 
-        def queries(key: Key) -> QueryValues | None:
+        def queries(seed: int | None) -> QueryValues | None:
             try:
-                return QueryValues.read(Run(folder / Path(results[key]["run"]).name).query_values("val"))
+                return QueryValues.read(Run(folder / Path(results[seed]["run"]).name).query_values("val"))
             except InputError:
                 return None
 
-        values = {key: result["value"] for key, result in results.items() if "value" in result}
-        folds = frozenset(fold for _, fold in results if fold is not None)
+        values = {seed: result["value"] for seed, result in results.items() if "value" in result}
         untrained = sum(bool(result.get("untrained")) for result in results.values())
         unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
         of_trial = (number, params, tuple(results.values()))
-        return cls(f"trial {number}", values, queries, unknown, folds, untrained, *of_trial)
+        return cls(f"trial {number}", values, queries, unknown, untrained, *of_trial)
 
     @property
     def error(self) -> str:
-        """Why the trial failed: the message of its training that failed, or nothing."""
+        """The reason why the trial failed: the message of the training that failed. Otherwise it is empty."""
         return next((result["error"] for result in self.results if "error" in result), "")
 
     @property
@@ -71,7 +70,7 @@ def better(trials: Sequence[Trial]) -> str:
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials from best to worst; equal ones in order; failed ones last."""
+    """Sort the trials from best to worst. Equal ones stay in order, and failed ones come last."""
     sign = 1 if better(trials) == "lower" else -1
     return sorted(trials, key=lambda trial: (bool(trial.error), 0.0 if trial.error else sign * trial.mean))
 
@@ -94,8 +93,8 @@ class Sweep:
 
     Attributes:
         folder: the folder of the sweep, with the run folders of its trials.
-        space: what was tried.
-        trials: all trials, from best to worst; failed ones last.
+        space: the values that were tried.
+        trials: all trials, from best to worst, and failed ones last.
         arguments: the arguments of `contml train` without the chosen values.
         measure: how label distances are printed.
     """
@@ -113,33 +112,36 @@ class Sweep:
 
     @property
     def unit(self) -> Measure:
-        """How values of the metric are printed."""
+        """The format of values of the metric."""
         return measure_of(self.metric, self.measure) or PLAIN
 
     @property
     def better(self) -> str:
-        """Whether a "lower" or a "higher" value is better."""
+        """The better direction of the metric: "lower" or "higher"."""
         return better(self.trials)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Which of the trials that did not fail is the best, and how sure this is."""
+        """The best of the trials that did not fail, and how sure this is."""
         finished = [trial for trial in self.trials if not trial.error]
         return verdict(finished, title_of(self.metric), self.better, self.unit)
 
     @property
     def chosen(self) -> Trial | None:
-        """The trial with the best mean, of equal ones the first; None if the trials are no reason to choose one."""
+        """The trial with the best mean, or None if the trials are no reason to choose one.
+
+        Of equal ones, it is the first.
+        """
         return None if self._nothing_chosen else self.trials[0]
 
     @property
     def params(self) -> Params | None:
-        """The chosen values by key; None if nothing is chosen."""
+        """The chosen values by key. None if nothing is chosen."""
         return None if self.chosen is None else self.chosen.params
 
     @property
     def command(self) -> str | None:
-        """The command that trains the chosen values; None if nothing is chosen."""
+        """The command that trains the chosen values. None if nothing is chosen."""
         if self.chosen is None:
             return None
         return shlex.join(["contml", "train", *self.arguments, *overrides_of(self.chosen.params)])
@@ -160,7 +162,7 @@ class Sweep:
         return rows
 
     def sentences(self) -> list[str]:
-        """Return what was chosen, and how sure this is; why trials failed."""
+        """Return sentences on the chosen values, how sure the choice is, and why trials failed."""
         first = self.trials[0]
         count = len(first.results)
         queries = sorted({result["queries"] for result in first.results})
@@ -206,7 +208,7 @@ class Sweep:
 
     @property
     def _nothing_chosen(self) -> str:
-        """Why the trials are no reason to choose one; empty if they are."""
+        """The reason why the sweep chooses no trial. It is empty if a trial is chosen."""
         finished = [trial for trial in self.trials if not trial.error]
         count = f"all {len(finished)} trials" if len(finished) > 1 else "the trial"
         more = "try other values, or train for more epochs"

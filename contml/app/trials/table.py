@@ -18,7 +18,9 @@ class TableCell(NamedTuple):
 
 
 def mean_text(values: Sequence[float], measure: Measure) -> str:
-    """Return the mean, and for several values their standard deviation with as many decimals, without a unit.
+    """Format the mean, without a unit.
+
+    For several values, add their standard deviation with the same number of decimals.
 
     Args:
         values: the metric of each training. Without a value, the text is a dash.
@@ -32,12 +34,9 @@ def mean_text(values: Sequence[float], measure: Measure) -> str:
     return f"{mean} ± {statistics.stdev(map(measure.of, values)):,.{len(mean.partition('.')[2])}f}"
 
 
-def markdown(rows: Sequence[Sequence[TableCell | str]]) -> str:
-    """Return a table in Markdown. The first row is the header; the best cells are bold."""
-    cells = [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in rows]
-    header, *lines = (
-        " | ".join(f"**{escaped(text)}**" if best else escaped(text) for text, best in row) for row in cells
-    )
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown. The first row is the header."""
+    header, *lines = (" | ".join(map(escaped, row)) for row in rows)
     return "\n".join(f"| {line} |" for line in [header, " | ".join(["---"] * len(rows[0])), *lines])
 
 

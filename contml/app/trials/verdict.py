@@ -1,16 +1,16 @@
-"""Which of several results is the best, and whether the difference is more than chance.
+"""The best of several results, and whether the difference is more than chance.
 
     difference of two results = mean over the runs of one - mean over the runs of the other
 
-Its 95 % interval is the wider one of two, as far as they are known:
+The difference may have two 95 % intervals. If both are known, the wider one counts:
 
-- over the queries, if both were measured on the same ones: of the differences of a query, each the mean over the runs
-  that have it. Queries of one group or class, and triplets that share an item, are not independent
-  (`variance_of_mean`). Folds have queries of their own: the variances of their means add up;
-- over the runs, if each result has two or more: of the paired differences by Student's t, if both have the same seeds
-  and folds; else Welch's.
+- The interval over the queries is known if both results were measured on the same queries. It is computed from the
+  differences of each query, as means over the runs that have the query. Queries of one group or class, and triplets
+  that share an item, are not independent (`variance_of_mean`).
+- The interval over the runs is known if each result has two or more runs. If both have the same seeds, it is Student's
+  t of the paired differences. Otherwise it is Welch's.
 
-A result is the best if it is of trained weights, and the intervals of its differences from all others exclude 0.
+A result is the best if it has trained weights, and the intervals of its differences from all others exclude 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -29,9 +28,7 @@ from contml.contracts import PLAIN, Measure
 from contml.evaluation.intervals import degrees_of_freedom, half_width, half_width_of_sum, variance_of_mean
 from contml.evaluation.results import QueryValues
 
-#: The seed of a run, and the part of the training items that it validates on.
-Key: TypeAlias = "tuple[int | None, int | None]"
-#: A sentence names at most so many results.
+#: The most results that a sentence names.
 _NAMED = 3
 
 
@@ -40,19 +37,17 @@ class SettingResult:
     """The runs of one setting.
 
     Attributes:
-        name: how a sentence names it.
-        values: the metric of each run.
-        queries: the metric of each query by run; None where it is not known.
-        unknown: why it is not known.
-        folds: the folds that the queries are from; empty if all runs have the same queries.
+        name: its name in a sentence.
+        values: the metric of each run by its seed.
+        queries: returns the metric of each query by run. It returns None if the metric is not known.
+        unknown: the reason why it is not known.
         untrained: number of runs whose weights are untrained.
     """
 
     name: str
-    values: Mapping[Key, float]
-    queries: Callable[[Key], QueryValues | None] = lambda _: None
+    values: Mapping[int | None, float]
+    queries: Callable[[int | None], QueryValues | None] = lambda _: None
     unknown: str = "the metric of each query is not known; 'contml evaluate RUN' writes it"
-    folds: frozenset[int] = frozenset()
     untrained: int = 0
 
     @property
@@ -62,19 +57,19 @@ class SettingResult:
 
     @property
     def is_untrained(self) -> bool:
-        """Whether the weights of all runs are untrained."""
+        """True if the weights of all runs are untrained."""
         return self.untrained == len(self.values)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two results differ.
+    """The difference of two results.
 
     Attributes:
         mean: the difference of the means.
-        interval: half the width of its 95 % interval; None: it has none.
-        equal: the results are equal: for each query, or for each run where the queries are not known.
-        reason: why there is no interval; empty if there is one.
+        interval: half the width of its 95 % interval. None if there is no interval.
+        equal: whether the results are equal for each query, or for each run if the queries are not known.
+        reason: the reason why there is no interval. Empty if there is one.
     """
 
     mean: float
@@ -84,20 +79,20 @@ class Difference:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval excludes 0."""
+        """True if the interval excludes 0."""
         return self.interval is not None and abs(self.mean) > self.interval and not self.equal
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison of several results says.
+    """The result of a comparison of several results.
 
     Attributes:
-        best: the position of the best result; None: none is the best.
+        best: the position of the best result. None if no result is the best.
         tied: the positions of the best mean and of all results that do not differ from it with certainty.
-        sentence: this in words; empty if there are fewer than two results.
+        sentence: the verdict as text. Empty if there are fewer than two results.
         equal: whether all results are equal.
-        second: how much worse the second result is; None if there is none.
+        second: how much worse the second result is. None if there is no second result.
     """
 
     best: int | None
@@ -108,17 +103,15 @@ class Verdict:
 
 
 def difference(a: SettingResult, b: SettingResult) -> Difference:
-    """The mean of b minus that of a, and its interval."""
+    """Return the mean of b minus the mean of a, and the interval of this difference."""
     mean = b.mean - a.mean
-    if a.folds != b.folds:
-        return Difference(mean, None, reason="they have different folds")
     over_queries, equal, reason = _over_queries(a, b)
     known = [half for half in (over_queries, _over_runs(a, b)) if half is not None]
     return Difference(mean, max(known, default=None), equal, "" if known else reason)
 
 
 def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, bool, str]:
-    """The interval over the queries, whether the results are equal, and why there is no interval."""
+    """Return the interval over the queries, whether the results are equal, and why there is no interval."""
     sets_a, sets_b = _by_queries(a), _by_queries(b)
     if sets_a is None or sets_b is None:
         return None, sorted(a.values.values()) == sorted(b.values.values()), a.unknown
@@ -136,9 +129,9 @@ def _over_queries(a: SettingResult, b: SettingResult) -> tuple[float | None, boo
 
 
 def _by_queries(result: SettingResult) -> dict[tuple[str, str], tuple[Tensor, Tensor | None]] | None:
-    """The mean over the runs of each query `[Q]` and its items, by what identifies the queries.
+    """Return the mean over the runs of each query `[Q]` and its items, by a key of the queries.
 
-    None if a run does not know them.
+    Return None if a run does not know them.
     """
     values: dict[tuple[str, str], list[QueryValues]] = {}
     for key in result.values:
@@ -150,7 +143,7 @@ def _by_queries(result: SettingResult) -> dict[tuple[str, str], tuple[Tensor, Te
 
 
 def _over_runs(a: SettingResult, b: SettingResult) -> float | None:
-    """The interval over the runs; None if a result has only one."""
+    """Return the interval over the runs. Return None if a result has only one run."""
     if min(len(a.values), len(b.values)) < 2:
         return None
     if a.values.keys() == b.values.keys():
@@ -162,7 +155,7 @@ def _over_runs(a: SettingResult, b: SettingResult) -> float | None:
 
 
 def verdict(results: Sequence[SettingResult], title: str, better: str, measure: Measure = PLAIN) -> Verdict:
-    """Which result is the best.
+    """Choose the best result.
 
     Args:
         results: one or more.
@@ -214,14 +207,14 @@ def verdict(results: Sequence[SettingResult], title: str, better: str, measure: 
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names in a sentence: "A, B and C"; of many, the first ones and the number of the others."""
+    """Join names for a sentence: "A, B and C". Of many names, list the first ones and the number of the others."""
     if len(names) > _NAMED + 1:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} others"
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _gap(found: Difference, first: float, sign: int, measure: Measure) -> str:
-    """How much worse than the first mean a result is, in the unit: "0.60 km (95 % interval 0.20 to 1.00)"."""
+    """Describe how much worse than the first mean a result is: "0.60 km (95 % interval 0.20 to 1.00)"."""
 
     def in_unit(worse: float) -> float:
         return measure.gap(first + worse, first) if sign > 0 else worse

@@ -1,1 +1,1 @@
-"""Renderers: how the label of an item is drawn on its picture. Each is a frozen dataclass that a split can hold."""
+"""Renderers, which draw the label of an item on its picture. Each is a frozen dataclass that a split can hold."""

@@ -1,4 +1,4 @@
-"""Draw a pose on its image."""
+"""Drawings of poses on their images."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _TWO, _JOINED = ("#0072b2", "#e07000"), "#9a9a9a"
 
 @dataclass(frozen=True, eq=False)
 class PoseRenderer:
-    """Draws the skeleton of a row on its picture.
+    """A renderer that draws the skeleton of a row on its picture.
 
     Args:
-        joints: `[N, J, 2]` x, y in pixels of the images, centres at integers.
-        visible: `[N, J]`; None: all. Joints that are hidden or not finite, and the limbs that end there, are not drawn.
+        joints: x, y in pixels of the images `[N, J, 2]`, centres at integers.
+        visible: which joints are visible `[N, J]`. Default: all. Joints that are hidden or not finite, and limbs that
+            end at such joints, are not drawn.
         skeleton: pairs of joints that a limb connects.
-        joint_names: names of the joints; "right_..." and "left_..." are drawn in different colours. Without one name
+        joint_names: names of the joints. "right_..." and "left_..." are drawn in different colours. Without one name
             per joint, everything is drawn in one colour.
     """
 
@@ -46,7 +47,7 @@ class PoseRenderer:
     joint_names: Sequence[str]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """The picture in RGB, `size` pixels square, with the skeleton drawn on it.
+        """Return the picture in RGB, `size` pixels square, with the skeleton drawn on it.
 
         Raises:
             InputError: the joints have another shape, or the skeleton refers to a joint that does not exist.
@@ -77,10 +78,12 @@ class PoseRenderer:
 
 @dataclass(frozen=True, eq=False)
 class PoseExplainer:
-    """Draws two poses, alone and one over the other with a line between each joint of one and the same of the other.
+    """An explainer that draws two poses, alone and over each other.
+
+    A line connects each joint of one pose to the same joint of the other.
 
     Args:
-        labels: the poses as they are compared; in three dimensions, the first two are drawn.
+        labels: the poses as they are compared. If they have three dimensions, the first two are drawn.
         renderer: draws a pose on its picture.
     """
 
@@ -88,7 +91,7 @@ class PoseExplainer:
     renderer: PoseRenderer
 
     def __call__(self, rows: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int) -> TitledPictures:
-        """Both pictures, and the poses over each other."""
+        """Return both pictures, and the poses over each other."""
         side, both = size // 3, list(rows)
         poses = self.labels.joints[both].cpu().numpy()
         visible = self.labels.visible[both].all(0).cpu().numpy()
@@ -98,7 +101,10 @@ class PoseExplainer:
 
 
 def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, int]], size: int) -> Image.Image:
-    """Two poses `[2, J, 2]` in one square, with a line between each `shown [J]` joint of one and that of the other."""
+    """Draw two poses `[2, J, 2]` in one square.
+
+    A line connects each `shown [J]` joint of one pose to the same joint of the other.
+    """
     canvas = Image.new("RGB", (size * _SUPERSAMPLING,) * 2, "white")
     pen, side = ImageDraw.Draw(canvas), size * _SUPERSAMPLING
     points = poses[:, shown].reshape(-1, 2)
@@ -119,14 +125,12 @@ def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, in
 
 
 def draw_skeleton(
-    joints: Array,
-    shown: Array,
-    skeleton: Sequence[tuple[int, int]],
-    names: Sequence[str],
-    size: int,
-    background: str,
+    joints: Array, shown: Array, skeleton: Sequence[tuple[int, int]], names: Sequence[str], size: int, background: str
 ) -> Image.Image:
-    """A pose alone, `joints [J, 2]` as large as fits in a square of `size` pixels; `shown [J]` are drawn."""
+    """Draw a pose alone, `joints [J, 2]` as large as fits in a square of `size` pixels.
+
+    Only joints `shown [J]` are drawn.
+    """
     canvas, side = Image.new("RGB", (size, size), background), size * _SUPERSAMPLING
     low, high = joints[shown].min(0), joints[shown].max(0)
     scale = 0.84 * side / (float((high - low).max()) or 1.0)
@@ -139,7 +143,7 @@ def draw_skeleton(
 def _skeleton_layer(
     points: Array, shown: Array, size: int, skeleton: Sequence[tuple[int, int]], names: Sequence[str]
 ) -> Image.Image:
-    """The skeleton alone on a transparent square; `points [J, 2]` in pixels of the supersampled square."""
+    """Draw the skeleton alone on a transparent square. `points [J, 2]` are in pixels of the supersampled square."""
     names = names if len(names) == len(points) else [""] * len(points)
     limb = max(1.4 * _SUPERSAMPLING, size / 64)  # widths in supersampled pixels
     rim = max(0.55 * _SUPERSAMPLING, size / 220)
@@ -162,12 +166,12 @@ def _skeleton_layer(
 
 
 def _side(name: str) -> str:
-    """The side of a joint by its name: right, left, or empty for the middle of the body."""
+    """Return the side of a joint by its name: right, left, or empty for the middle of the body."""
     prefix = name.split("_")[0]
     return prefix if prefix in ("right", "left") else ""
 
 
 def _limb_colour(a: str, b: str) -> tuple[int, int, int, int]:
-    """The colour of the side; neutral for a limb across the middle, and for the trunk from shoulder to hip."""
+    """Return the colour of the side. A limb across the middle, and the trunk from shoulder to hip, are neutral."""
     trunk = a.endswith(_TRUNK) and b.endswith(_TRUNK)
     return _COLOURS[_side(a) if _side(a) == _side(b) and not trunk else ""]

@@ -1,4 +1,4 @@
-"""Words below a picture, the font of drawn text, and texts that fit a width."""
+"""Text below a picture, the font of drawn text, and texts that fit a width."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from contml.data.decode import contained
 #: In smaller pictures text is not readable, so it is omitted.
 READABLE = 120
 _PAPER, _INK = "#f4f3ef", "#222222"
-#: Of a name in the place of a picture: side of the picture and size of its font in pixels, characters of a line, lines.
+#: A name in place of a picture: side of the picture and size of its font in pixels, characters of a line, lines.
 _NAME_SIDE, _NAME_POINTS, _NAME_COLUMNS, _NAME_LINES = 256, 28, 14, 6
 #: The largest share of the height for text.
 _TEXT_SHARE = 0.42
 
 
 def draw_words(picture: Image.Image, text: str, size: int, colour: tuple[int, int, int] | None = None) -> Image.Image:
-    """A picture with the lines of a text below, `size` pixels square, in a frame if it has a colour.
+    """Draw a picture with the lines of a text below, `size` pixels square, in a frame if `colour` is given.
 
-    A line longer than two lines of the picture is cut, and so are lines without room.
+    A line of text that needs more than two lines of the picture is cut. Lines without room are cut too.
     """
     canvas = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
     texts = text.split("\n") if text and size >= READABLE else []
@@ -50,7 +50,7 @@ def draw_words(picture: Image.Image, text: str, size: int, colour: tuple[int, in
 
 
 def name_picture(name: str) -> Image.Image:
-    """The end of a name in the place of a picture, 256 pixels square."""
+    """Draw the end of a name in place of a picture, 256 pixels square."""
     parts = page_text(name).replace("/", "/\n").split("\n")
     lines = [line for part in parts for line in textwrap.wrap(part, _NAME_COLUMNS)][-_NAME_LINES:]
     canvas = Image.new("RGB", (_NAME_SIDE, _NAME_SIDE), "#e4e4e0")
@@ -61,7 +61,7 @@ def name_picture(name: str) -> Image.Image:
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
-    """A colour for a class; classes with similar numbers get different colours."""
+    """Return a colour for a class. Classes with similar numbers get different colours."""
     # Golden-ratio steps give each number a hue far from the hues of the previous numbers.
     red, green, blue = colorsys.hsv_to_rgb(0.618034 * number % 1, 0.85 - 0.3 * (number % 2), 0.95 - 0.25 * (number % 3))
     return round(255 * red), round(255 * green), round(255 * blue)
@@ -69,15 +69,15 @@ def class_colour(number: int) -> tuple[int, int, int]:
 
 @cache
 def load_font(points: float, bold: bool = False) -> ImageFont.FreeTypeFont:
-    """The font that comes with matplotlib: the same on every machine, with most alphabets."""
+    """Return the font that comes with matplotlib. It is the same on every machine, and has most alphabets."""
     return ImageFont.truetype(str(_matplotlib_font(bold)), points)
 
 
 def font_for(text: str, points: float, bold: bool = False) -> tuple[ImageFont.FreeTypeFont, str]:
-    """A font that has the characters of a text, and the text.
+    """Return a font that has the characters of a text, and the text.
 
-    Matplotlib's font has no Chinese, Japanese and Korean: then it is an installed one. If there is none, the text is
-    without the words that it cannot write, which would be boxes.
+    Matplotlib's font has no Chinese, Japanese and Korean, so an installed font is used for them. If no installed font
+    has them, words that the font cannot write are left out, since they would be boxes.
     """
     characters = frozenset(character for character in text if not character.isspace())
     missing = characters - _characters(_matplotlib_font(bold))
@@ -98,7 +98,7 @@ def _matplotlib_font(bold: bool) -> Path:
 
 @lru_cache(maxsize=256)
 def _installed_font(characters: frozenset[str]) -> Path | None:
-    """An installed font that has all of these characters; of several, a regular one without serifs."""
+    """Return an installed font that has all of these characters. Of several, prefer a regular font without serifs."""
     from matplotlib.font_manager import findSystemFonts
 
     paths = sorted(map(Path, findSystemFonts()), key=lambda p: ("Sans" not in p.name, "Regular" not in p.name, p.name))
@@ -107,7 +107,7 @@ def _installed_font(characters: frozenset[str]) -> Path | None:
 
 @lru_cache(maxsize=256)
 def _characters(path: Path) -> frozenset[str]:
-    """The characters of a font; none for a file that is no font, or has no outlines."""
+    """Return the characters of a font. Return none for a file that is not a font, or has no outlines."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -118,7 +118,7 @@ def _characters(path: Path) -> frozenset[str]:
 
 
 def shorten(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
-    """The text, or its longest beginning that fits into `width`, followed by "…"."""
+    """Return the text, or its longest beginning that fits into `width`, followed by "…"."""
     if font.getlength(text) <= width:
         return text
     low, high = 0, len(text)
@@ -129,7 +129,7 @@ def shorten(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
 
 
 def wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
-    """The text in at most `max_lines` lines, broken between words; what does not fit is cut and ends in "…"."""
+    """Break the text between words into at most `max_lines` lines. Text that does not fit is cut, and ends in "…"."""
     lines: list[str] = []
     words = text.split(" ")
     while words and len(lines) < max_lines:

@@ -1,7 +1,5 @@
 """What the commands print: an evaluation says which split and weights it is of."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

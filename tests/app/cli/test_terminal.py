@@ -1,7 +1,5 @@
 """Text from data is printed through one function: a terminal shows it and does not obey it."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No command overwrites a file, except those of its own run, index or sweep; it refuses before it does any work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,11 +13,8 @@ from contml.app.cli.commands import app
 SMALL = " ".join(change for change in TINY if change != "model.dim=8")
 #: The commands that write a file or a folder, and what they would overwrite. Nothing else that they name exists.
 OVERWRITING = {
-    "audit --out": ("audit none --out taken.csv", "taken.csv"),
-    "audit --out, the page": ("audit none --out taken.csv", "taken.html"),
     "benchmark, page": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.md"),
     "check": ("check none --save-config taken.yaml", "taken.yaml"),
-    "compare --save, others": ("compare none --save out", "out/notes.txt"),
     "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
     "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
     "embed": ("embed none photos --out taken.npz", "taken.npz"),
@@ -27,7 +22,7 @@ OVERWRITING = {
     "export": ("export none out", "out/notes.txt"),
     "export, weights": ("export none out", "out/model.safetensors"),
     "export to a file": ("export none taken", "taken"),
-    "export --format torch": ("export none out --format torch", "out/model.pt2"),
+    "export --format onnx": ("export none out --format onnx", "out/model.onnx"),
     "features": ("features none", "features.npz"),
     "features --out": ("features none --out taken.npy", "taken.npy"),
     "index": ("index none photos --out out", "out/notes.txt"),
@@ -38,8 +33,8 @@ OVERWRITING = {
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
 }
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
-OWN_FOLDERS = {"evaluate", "report"}
-NO_FILES = {"caption", "list"}
+OWN_FOLDERS = {"audit", "evaluate", "report"}
+NO_FILES = {"caption", "compare", "list"}
 
 
 @pytest.mark.parametrize("form", ["file", "link"])

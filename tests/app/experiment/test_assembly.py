@@ -1,14 +1,12 @@
 """Configs with a memory, a miner, proxies or an outside loss: they train, resume bit for bit, and report mistakes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.refusals import refuses
 from support.runs import assert_resumes, from_text
 
 from contml import InputError
-from contml.app.experiment import check, load, load_run, resume, train
+from contml.app.experiment import check, load, load_run
 from contml.losses import LogRatioLoss, RankSimLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
@@ -51,17 +49,6 @@ def test_it_resumes_bit_for_bit(tmp_path, name):
     if "memory" in name:
         assert isinstance(whole.training_step.loss, CrossBatchMemory)
         assert whole.training_step.loss.written == 6 * (whole.total_steps - whole.training_step.loss.start)
-
-
-@pytest.mark.slow
-def test_trained_resumed_and_read_back_from_its_folder(tmp_path):
-    made = experiment(tmp_path, "memory, miner and a loss that learns", "training.epochs=1")
-    run = train(made, tmp_path / "runs")
-    again, _ = load_run(run.folder, trust=True)
-    assert again.values == made.values
-    assert again.values["memory"] == {"size": 20, "start": 0}
-    assert again.values["miner"] == {"name": "distance_weighted", "cutoff": 0.5, "upper": 1.4}
-    assert resume(run.folder, trust=True).folder == run.folder
 
 
 def test_an_outside_loss_needs_no_trust(tmp_path):
@@ -108,10 +95,8 @@ GRADED, CLASSES = False, True
     [
         (CLASSES, "loss: proxy_nca\nminer: vthm", ["own.yaml:11: miner", "proxy_nca"]),
         (CLASSES, "loss: pml:NTXentLoss\nminer: vthm", ["own.yaml:11: miner", "pml:NTXentLoss"]),
-        (CLASSES, "loss: raw\nminer: vtm", ["own.yaml:11: miner", "'vtm'", "'vthm'"]),
         (CLASSES, "loss: raw\nminer: {name: vthm, epsilon: -1}", ["own.yaml:11: ", "epsilon", "-1"]),
         (CLASSES, "loss: raw\nmemory: {start: 6}", ["own.yaml:11: memory.start: 6", "below 6"]),
-        (CLASSES, "loss: raw\nmemory: {size: 0}", ["own.yaml:11: ", "size", "0", "at least 1"]),
         (CLASSES, "loss: raw\nmemory: {szie: 3}", ["own.yaml:11: memory.szie: unknown key", "'size'"]),
         (CLASSES, "loss: soft_triple\nmemory: {start: 0}", ["own.yaml:11: ", "SoftTripleLoss", "proxies"]),
         (CLASSES, "loss: pml:NTXentLoss\nmemory: {start: 0}", ["own.yaml:11: ", "pml:NTXentLoss", "pair loss"]),

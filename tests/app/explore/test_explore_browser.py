@@ -1,20 +1,15 @@
 """The page in Chromium: from disk and served, on a wide and a narrow screen."""
 
-from __future__ import annotations
-
 import math
 import threading
-from dataclasses import replace
 
 import pytest
-import torch
 from PIL import Image
 from support.browser import opened, query, rows
 from support.explored import NAMES, hostile
 
 import contml as library
 from contml.app.explore import explore_runs, server, write_page
-from contml.contracts import Colours
 
 pytestmark = pytest.mark.slow
 
@@ -184,32 +179,6 @@ def test_own_images(chromium, explored, runs, tmp_path):
             thread.join()
 
 
-def test_an_index_has_one_list(chromium, tmp_path):
-    (view,) = hostile().views
-    near = replace(view.by_embedding, label_distances=None)
-    bare = replace(view, by_embedding=near, by_label=None, means=None)
-    parts = {"texts": [""] * 4, "colours": None, "unit": "", "metadata": [{"year": 1990 + row} for row in range(4)]}
-    write_page(tmp_path, hostile(views=[bare], **parts))
-    with opened(chromium, f"file://{tmp_path}/index.html") as page:
-        assert rows(page, "#list") == [0, 1, 2, 3]
-        assert page.query_selector(".by-label") is None
-        assert rows(page, ".by-embedding") == near.rows[0].tolist()
-        assert "year: 1990" in page.inner_text("#query")
-        assert page.inner_text("#colour").split() == ["none", "year"]
-        page.keyboard.press("ArrowDown")
-        assert "year: 1991" in page.inner_text("#query")
-
-
-def test_factors_have_colours_by_their_ratio(chromium, tmp_path):
-    prices = Colours(torch.tensor([1.0, 10.0, 100.0, 1000.0]), "price", scale="log")
-    for scale, share in (("log", "1 / 3"), ("linear", "9 / 999")):
-        write_page(tmp_path / scale, hostile(colours=replace(prices, scale=scale)))
-        with opened(chromium, f"file://{tmp_path}/{scale}/index.html") as page:
-            assert page.inner_text("#colour option[value=label]") == "price"
-            assert page.evaluate("colours[1]") == page.evaluate(f"viridis({share})")
-            assert page.evaluate("colours[3]") == page.evaluate("viridis(1)")
-
-
 METADATA = [
     {"price": 7.0, "room": "kitchen <b>", "note": "first of 3"},
     {"price": 17.0, "room": "bath", "note": "second"},
@@ -245,6 +214,7 @@ def test_colours_filters_and_search_by_other_values(chromium, tmp_path):
         page.fill("#filter-value input:nth-child(1)", "10")
         page.fill("#filter-value input:nth-child(2)", "70000")
         assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [1, 2]
+        assert page.evaluate("found(0).near.rows.every(kept)")
         page.select_option("#filter", label="note")
         page.fill("#filter-value input", "FIRST")
         assert page.evaluate("[0, 1, 2, 3].filter(kept)") == [0]

@@ -1,24 +1,19 @@
 """What the page shows equals loops over single pairs, and its errors are those of the evaluation."""
 
-from __future__ import annotations
-
 import math
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support.refusals import refuses
 from support.retrieval import evaluate
 
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import load_run, read_evaluation
-from contml.app.explore import explore_index, explore_runs
-from contml.app.report.embedding_map import main_direction
+from contml.app.explore import explore_runs
 from contml.data.identity import DataRecord
-from contml.labels import ClassLabels, MultiHotLabels, NumberLabels, VectorLabels
-from contml.search import Index
+from contml.labels import ClassLabels, NumberLabels
 
 
 def pairwise(view, split):
@@ -124,63 +119,3 @@ def test_runs_that_cannot_be_explored(runs, copied, tmp_path):
     (copied / "evaluation.json").unlink()
     with refuses("copied", "not evaluated yet", hint="contml evaluate"):
         explore_runs([copied])
-
-
-def test_the_main_direction_orders_the_labels():
-    values = np.random.default_rng(0).normal(size=(300, 1)) ** 3  # a few far labels
-    plane = VectorLabels(np.hstack([values, 0 * values]))
-    colour = main_direction(plane).values.numpy()
-    assert colour.min() == 0
-    assert colour.max() == 1
-    places = np.argsort(np.argsort(values[:, 0])) / 299
-    assert min(abs(colour - places).max(), abs(1 - colour - places).max()) < 1e-9  # either end may be 0
-    equal = main_direction(MultiHotLabels(torch.ones(5, 3))).values
-    assert equal.tolist() == [0.5] * 5
-
-
-# -- an index ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def index(tmp_path):
-    embeddings = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    embeddings[7] = embeddings[3]
-    made = Index.create(tmp_path / "photos.index", 4, {"run": str(tmp_path / "run")})
-    metadata = []
-    for row in range(30):
-        Image.new("RGB", (30, 20), (8 * row, 0, 0)).save(tmp_path / f"{row}.png")
-        metadata.append({"file": str(tmp_path / f"{row}.png"), "colour": f"<b>{row}"})
-    made.add([f"{row}.png" for row in range(30)], embeddings, metadata)
-    made.remove(["5.png"])
-    return made
-
-
-def test_an_index(index, tmp_path):
-    found = explore_index(tmp_path / "photos.index")
-    names = [f"{row}.png" for row in range(30) if row != 5]
-    assert found.split.names == names
-    assert found.metadata[0] == {"colour": "<b>0"}
-    assert found.colours is None
-    (view,) = found.views
-    assert view.model == tmp_path / "run"
-    assert view.by_label is None
-    assert view.errors is None
-    assert np.array_equal(view.embeddings, index.embeddings(names))
-    x = view.embeddings.double().numpy()
-    for row in range(29):
-        squared = ((x - x[row]) ** 2).sum(1)
-        wanted = sorted((g for g in range(29) if g != row), key=lambda g: (squared[g], g))[:10]
-        assert view.by_embedding.rows[row].tolist() == wanted
-        assert np.allclose(view.by_embedding.distances[row], np.sqrt(squared[wanted]), rtol=1e-12)
-    assert len(explore_index(tmp_path / "photos.index", items=12).split) == 12
-
-
-def test_an_index_that_cannot_be_explored(tmp_path):
-    with refuses("nowhere"):
-        explore_index(tmp_path / "nowhere")
-    numbers = Index.create(tmp_path / "numbers.index", 2)
-    with refuses("numbers.index", "0 images", "at least 2"):
-        explore_index(tmp_path / "numbers.index")
-    numbers.add(["a", "b"], np.eye(2))
-    with refuses("numbers.index", "'a' has no image file", hint="contml index"):
-        explore_index(tmp_path / "numbers.index")

@@ -1,7 +1,5 @@
 """What the page searches by label with: when it is there, and why it is not."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -15,11 +13,11 @@ from support.explored import hostile, searchable
 from support.label_spaces import SPACES
 
 from contml._support.tensors import load_tensors, save_tensors
-from contml.app.explore import explore_index, explore_runs, write_page
+from contml.app.explore import explore_runs, write_page
 from contml.app.explore.label_search import can_search, training_items
 from contml.contracts import Measure
 from contml.labels import DateLabels, NumberLabels, PoseLabels
-from contml.search import Index, load
+from contml.search import load
 
 
 def labels_of(folder):
@@ -157,19 +155,3 @@ def test_the_page_computes_what_python_does(name, tmp_path):
     best = distances.argsort(stable=True)[:4]
     assert found["near"]["rows"] == gallery[best].tolist()
     assert np.allclose(found["near"]["distances"], distances[best], atol=1e-4)
-
-
-def test_an_index_is_searched_with_the_labels_of_its_model(contml, runs, explored, tmp_path):
-    (tmp_path / "photos").mkdir()
-    for row in range(5):
-        explored.split.picture(row).save(tmp_path / "photos" / f"{row}.png")
-    contml("index", runs.first, "photos", "--out", "i")
-    shown = explore_index(tmp_path / "i")
-    assert len(shown.labelled) == 1
-    write_page(tmp_path / "page", shown)
-    data = labels_of(tmp_path / "page")
-    assert data["items"] is None
-    assert data["gallery"] == list(range(5))
-    index = Index.open(tmp_path / "i")
-    vectors = load(runs.first).label_vectors(index.embeddings(index.ids))
-    assert np.array_equal(numbers(data["views"][0]["items"], "<f4").reshape(vectors.shape), vectors)

@@ -1,10 +1,5 @@
 """Search by label on the page, in Chromium: as in Python, by mouse, by touch and by keys."""
 
-from __future__ import annotations
-
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -197,36 +192,6 @@ def test_a_pose_is_dragged_and_the_right_items_answer(chromium, explored, runs, 
         assert query(page) in explored.split.names
 
 
-def test_a_pose_is_dragged_by_a_finger(chromium, explored, runs, folder):
-    context = chromium.new_context(viewport={"width": 400, "height": 800}, has_touch=True, color_scheme="dark")
-    page = context.new_page()
-    page.goto(f"file://{folder}/index.html#3")
-    page.locator("#own-label:not([hidden])").wait_for()
-    page.locator("#skeleton").scroll_into_view_if_needed()
-    start, scrolled = label_of(page)[0], page.evaluate("scrollY")
-    wrist = list(explored.split.labels.part_names).index("left_wrist")
-    (x, y), per_unit = place_of(page, wrist)
-    touch, way = context.new_cdp_session(page), 1 if x < 200 else -1  # to the middle
-    for kind, shift in (
-        ("touchStart", 0),
-        *(("touchMove", 4 * way * step) for step in range(1, 6)),
-        ("touchEnd", None),
-    ):
-        points = [] if shift is None else [{"x": x + shift, "y": y}]
-        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-    page.locator("#query h2", has_text="Your pose").wait_for()
-    moved = label_of(page)[0] - start
-    assert np.allclose(moved[wrist], np.array([20 * way, 0]) / per_unit, atol=1.5 / per_unit)
-    assert page.evaluate("scrollY") == scrolled
-    assert_answers(page, explored, [library.load(run) for run in runs])
-    (x, y), _ = place_of(page, wrist)
-    page.touchscreen.tap(x, y)
-    page.touchscreen.tap(x, y)
-    assert not label_of(page)[1][wrist]
-    assert page.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
-    context.close()
-
-
 def test_hidden_joints_of_an_item_have_a_place_and_can_be_shown(chromium, tmp_path):
     explored = searchable(poses(40, 0, hidden=True), poses(21, 1, hidden=True))
     visible = explored.split.labels.visible
@@ -263,24 +228,3 @@ def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
         assert rows(page, ".by-embedding") == found
         page.click("text=Reset")
         assert query(page) == "item 4"
-
-
-def test_images_without_labels_are_searched_by_a_pose(chromium, tmp_path):
-    explored = searchable(poses(40, 0), poses(21, 1), unit="", metadata=[{}] * 21, colours=None)
-    (view,) = explored.views
-    bare = replace(view, by_label=None, means=None, by_embedding=replace(view.by_embedding, label_distances=None))
-    write_page(tmp_path / "page", replace(explored, views=[bare]))
-    data = json.loads((tmp_path / "page" / "labels.js").read_text().removeprefix("const LABELS = ").rstrip(";\n"))
-    assert data["items"] is None
-    with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
-        page.locator("#own-label:not([hidden])").wait_for()
-        start = label_of(page)[0]
-        assert (np.abs(start - explored.labelled[0].labels.joints.numpy()).max((1, 2)) < 1e-4).any()
-        page.locator("#skeleton [data-joint='2']").focus()
-        page.keyboard.press("ArrowUp")
-        assert len(rows(page, ".by-embedding")) == 4
-        assert page.query_selector(".by-label") is None
-        changed = label_of(page)[0]
-        page.click(".by-embedding li:nth-child(2) button")  # it has no pose of its own: the skeleton starts again
-        assert np.allclose(label_of(page)[0], start)
-        assert not np.allclose(changed, start)

@@ -1,7 +1,5 @@
 """The report of class labels: texts and plots about classes in place of label distances."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,18 +7,11 @@ from PIL import Image
 from support.retrieval import evaluate
 
 from contml.app.report.page import About, write_report
-from contml.app.report.plots import class_density_plot, png, training_plot
+from contml.app.report.plots import class_density_plot, picture_of, training_plot
 from contml.app.report.ranking import RankingContent
 from contml.data import Pixels, Split
 from contml.evaluation.evaluated import Evaluated
 from contml.labels import ClassLabels
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch):
-    """Plots of few pixels: half the time."""
-    monkeypatch.setattr("contml.app.report.plots.DPI", 60)
-    monkeypatch.setattr("contml.app.report.embedding_map.DPI", 60)
 
 
 def class_colours(classes):
@@ -72,7 +63,7 @@ def test_the_training_plot_shows_recall_at_1():
     ],
 )
 def test_density_of_any_pairs(pairs):
-    assert png(class_density_plot(pairs))
+    assert picture_of(class_density_plot(pairs))
 
 
 def test_densities_are_of_area_1_each():

@@ -1,24 +1,16 @@
 """Explanations of a pair: pictures, and the table of the parts of its label distance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from support.retrieval import evaluate
 
-from contml.app.report.examples import explain_pair, pair_table
+from contml.app.report.examples import choose_queries, explain_first, pair_table
 from contml.data import Pixels, Split
 from contml.data.renderers.labels import LabelMapExplainer, LabelMapRenderer
 from contml.data.renderers.poses import PoseExplainer, PoseRenderer
-from contml.labels import (
-    ClassLabels,
-    NumberLabels,
-    PoseLabels,
-    SegmentationLabels,
-    WeightedLabels,
-)
+from contml.labels import ClassLabels, NumberLabels, PoseLabels, SegmentationLabels, WeightedLabels
 
 GREY = Image.new("RGB", (30, 30), "#808080")
 YEARS = NumberLabels([20.0, 24.1], unit="years")
@@ -69,6 +61,8 @@ def test_a_split_without_an_explainer_is_explained_by_its_labels(tmp_path):
     values = torch.arange(12.0)[:, None]
     split = Split([Pixels(GREY)] * 12, [f"写真{row}" for row in range(12)], NumberLabels(values[:, 0]))
     _, ranking = evaluate(values, split.labels)
-    found = explain_pair(split, ranking, {}, (0, 5))
-    assert found.names == "query 写真0 and 写真5"
-    assert found.table[1] == ["number", "0", "5", "5.00"]
+    query = int(choose_queries(ranking.label_distances, 6)[0])
+    nearest = int(ranking.model[query, 0])
+    found = explain_first(split, ranking, {})
+    assert found.names == f"query 写真{query} and 写真{nearest}"
+    assert found.table[1] == ["number", f"{query}", f"{nearest}", "1.00"]

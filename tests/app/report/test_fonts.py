@@ -1,7 +1,5 @@
 """Text in pictures: an installed font where matplotlib's lacks the characters, else nothing, never boxes."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report in Chromium: no error, nothing cut at the side of a phone, dark and on paper."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from PIL import Image

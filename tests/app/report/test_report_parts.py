@@ -1,9 +1,6 @@
 """The parts of the report: which queries it shows, its figures against slow loops, its size, the unit of the labels."""
 
-from __future__ import annotations
-
 import base64
-import csv
 import io
 import math
 from dataclasses import replace
@@ -16,23 +13,14 @@ from support.label_spaces import space_of
 from support.retrieval import evaluate
 
 from contml._support.text import number, percent, plain_text
-from contml.app.report.examples import by_score, drawn, examples, queries_csv, surprises, worst
-from contml.app.report.page import ITEM, LIMIT, About, Album, panel_pictures, write_report
-from contml.app.report.plots import density_plot, ideal_curve, metrics_plot, picture_of
-from contml.app.report.ranking import RankingContent, group_rows, label_rows
-from contml.app.report.suspects import report_errors
+from contml.app.report.examples import by_score, drawn, examples
+from contml.app.report.page import ITEM, LIMIT, About, Album, write_report
+from contml.app.report.ranking import RankingContent, label_rows
 from contml.contracts import Measure
 from contml.data import Pixels, Split, View
 from contml.evaluation import Evaluated
 from contml.evaluation.evaluated import headline_words, shortened, summary
-from contml.labels import ClassLabels, NumberLabels, OrdinalLabels, PoseLabels, WeightedLabels
-
-
-@pytest.fixture(autouse=True)
-def coarse(monkeypatch):
-    """Plots of few pixels: half the time."""
-    monkeypatch.setattr("contml.app.report.plots.DPI", 60)
-    monkeypatch.setattr("contml.app.report.embedding_map.DPI", 60)
+from contml.labels import ClassLabels, NumberLabels, WeightedLabels
 
 
 def split_of(labels, **parts):
@@ -75,18 +63,6 @@ def test_values_of_classes_are_recall_at_1():
     assert means == pytest.approx([main.model, main.random, main.oracle])
 
 
-def test_the_table_of_queries():
-    split, evaluation, ranking = found()
-    header, *rows = csv.reader(io.StringIO(queries_csv(split, evaluation, ranking).decode()))
-    assert header[:4] == ["query", evaluation.headline, "random", "oracle"]
-    assert len(rows) == len(split)
-    for q, row in enumerate(rows):
-        assert row[0] == split.name(q)
-        values = ranking.values[q], ranking.random_values[q], ranking.oracle_values[q]
-        assert [float(cell) for cell in row[1:4]] == [float(value) for value in values]
-        assert row[4:] == [split.name(each) for each in ranking.model[q, :10].tolist()]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # which queries are shown
 
@@ -97,8 +73,6 @@ def test_the_first_screen_shows_the_best_the_median_and_the_worst_query_beside_t
     order = sorted(range(len(split)), key=lambda q: float(ranking.values[q]))
     assert [each.row for each in shown.first] == [order[0], order[20], order[39]]
     assert [each.title for each in shown.first] == ["Best query", "Median query", "Worst query"]
-    gap = [float(ranking.values[q] - ranking.oracle_values[q]) for q in range(len(split))]
-    assert [each.row for each in shown.worst] == sorted(range(len(split)), key=lambda q: -gap[q])[:3]
     for each in shown.first:
         assert [item.row for item in each.lines[1].items] == ranking.oracle[each.row, :5].tolist()
         rows = [item.row for item in each.lines[0][1]]
@@ -113,41 +87,12 @@ def test_classes_rank_from_high_to_low():
     split, evaluation, ranking = found(labels, items=30)
     values = ranking.values[torch.from_numpy(by_score(ranking, evaluation))]
     assert bool((values.diff() <= 0).all())
-    assert all(float(ranking.values[q]) < float(ranking.oracle_values[q]) for q in worst(ranking))
     details = examples(split, evaluation, ranking).first[0].details.replace("\xa0", " ")
     assert "of the top 5 have the same class" in details
 
 
-def test_surprises_are_near_pairs_with_far_labels_once_each():
-    split, _, ranking = found(noise=3.0)
-    x, d = ranking.embeddings.double(), split.labels.pairwise().double()
-    near = [float((x[q] - x[int(ranking.model[q, 0])]).norm()) for q in range(len(split))]
-    kept = [q for q in range(len(split)) if near[q] <= sorted(near)[19] * 0.5 + sorted(near)[20] * 0.5]
-    pairs = []
-    for q in sorted(kept, key=lambda q: (-float(d[q, ranking.model[q, 0]]), near[q])):
-        pair = {q, int(ranking.model[q, 0])}
-        if pair not in pairs:
-            pairs.append(pair)
-    assert [{q, int(ranking.model[q, 0])} for q in surprises(ranking)] == pairs[:3]
-
-
-@pytest.mark.parametrize("items", [2, 3])
-def test_few_queries(items):
-    split, evaluation, ranking = found(items=items)
-    assert 1 <= len(examples(split, evaluation, ranking).first) <= items
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # the unit of the labels
-
-
-def test_poses_read_in_root_mean_square_pixels_per_joint():
-    joints = 10 * torch.randn(6, 5, 2, dtype=torch.float64)
-    labels = PoseLabels(joints)
-    for a, b in ((0, 1), (2, 5)):
-        expected = math.sqrt(sum(float((joints[a, j] - joints[b, j]).square().sum()) for j in range(5)) / 5)
-        assert labels.measure.of(float(labels.pairwise([a], [b]))) == pytest.approx(expected, rel=1e-5)
-    assert labels.fingerprint() == PoseLabels(joints, unit="other").fingerprint()
 
 
 def test_the_headline_is_in_the_unit_of_the_labels():
@@ -165,10 +110,6 @@ def test_the_headline_is_in_the_unit_of_the_labels():
     assert headline_words(classes).startswith(
         f"The nearest item is of the query's class for {percent(classes.main.model)} of the queries; random: "
     )
-
-
-def test_levels_read_in_levels():
-    assert OrdinalLabels([1, 2, 3, 5]).measure.of(1.0) == 3
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -204,59 +145,8 @@ def test_one_row_per_label_of_a_sum():
     assert label_rows(*found()[::2]) == []
 
 
-def test_the_worst_groups():
-    groups = torch.arange(40) // 4
-    split, _, ranking = found(groups=groups)
-    count, rows = group_rows(split, ranking)
-    means = {g: float(ranking.values[groups == g].mean()) for g in range(10)}
-    order = sorted(means, key=lambda g: -means[g])
-    assert count == 10
-    assert rows == [[split.name(4 * g), "4", number(means[g])] for g in order]
-    assert group_rows(*found()[::2]) == (0, [])
-    houses = {"house": [float(2000 + row // 4) if row < 36 else None for row in range(40)]}
-    split = replace(split, group_name="house", metadata=houses)
-    named = {split.name(4 * g): str(2000 + g) for g in range(9)}
-    assert group_rows(split, ranking)[1] == [[named.get(name, name), *rest] for name, *rest in rows]
-
-
-@pytest.mark.parametrize("count", [3, 4])
-def test_the_worst_classes_have_the_lowest_values(count):
-    ids = torch.arange(40) % count
-    split, _, ranking = found(ClassLabels(ids))
-    means = [float(ranking.values[ids == n].mean()) for n in range(count)]
-    rows = group_rows(split, ranking)[1]
-    assert [row[2] for row in rows] == [percent(mean) for mean in sorted(means)][: len(rows)]
-    assert len({*means}) > 1
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # pictures
-
-
-def test_the_ideal_curve_is_the_least_squares_proportion():
-    rng = np.random.default_rng(0)
-    e, y = rng.uniform(0, 3, 200), rng.uniform(0, 9, 200)
-    for power in (1, 2, 0.5):
-        x = e**power
-        factor = np.linalg.lstsq(x[:, None], y, rcond=None)[0][0]
-        at = np.linspace(0, 3, 5)
-        np.testing.assert_allclose(ideal_curve(e, y, power)(at), factor * at**power)
-    assert not ideal_curve(np.zeros(3), np.zeros(3), 2)(np.zeros(2)).any()
-    pairs = torch.from_numpy(np.stack((e**2, e), 1))
-    (line,) = [each for each in density_plot(pairs, 1.0, 2).axes[0].get_lines() if each.get_label() == "ideal"]
-    np.testing.assert_allclose(line.get_ydata(), np.asarray(line.get_xdata()) ** 2, atol=1e-9)
-    assert not [each for each in density_plot(pairs, 1.0).axes[0].get_lines() if each.get_label() == "ideal"]
-
-
-def test_panels_are_pictures_of_their_own():
-    _, evaluation, _ = found()
-    figure = metrics_plot(evaluation)
-    whole = picture_of(figure)
-    parts = panel_pictures(figure)
-    assert len(parts) == len(evaluation.curves) + 1
-    assert all(part.width < 0.6 * whole.width for part in parts)
-    assert len({part.size for part in parts}) == 1
-    assert all(each.get_visible() for each in (*figure.axes, *figure.legends))  # the plot is as before
 
 
 def test_a_label_with_words_is_text_and_not_drawn():
@@ -282,23 +172,10 @@ def test_a_page_that_is_too_large_gets_smaller_pictures(tmp_path, monkeypatch):
     whole = write_report(tmp_path / "a", *found_here, About("t")).stat().st_size
     assert whole < LIMIT
     monkeypatch.setattr("contml.app.report.page.LIMIT", whole - 1)
-    about = About(
-        "t",
-        brief=["1,000 test"],
-        command="contml train 'a <b>'",
-        facts=[("Loss", "log_ratio <b>")],
-        usage="model = contml.load('a')",
-        ideal=2,
-    )
+    about = About("t", brief=["1,000 test"], command="contml train 'a <b>'")
     page = write_report(tmp_path / "b", *found_here, about).read_text(encoding="utf-8")
     assert len(page.encode()) < whole
-    for words in (
-        "log_ratio &lt;b&gt;",
-        "model = contml.load(&#39;a&#39;)",
-        "to the power 2",
-        "写真 &lt;b&gt;",
-    ):
-        assert words in page.replace("in proportion to the squared", "to the squared")
+    assert "写真 &lt;b&gt;" in page
     assert headline_words(evaluation) in page.replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -311,18 +188,3 @@ def test_embedded_pictures_are_webp_of_limited_width():
 def test_plain_text():
     assert plain_text("a\nb\udcff\x1b\x7f ü 漢 \u200d") == "a\\nb\\udcff\\x1b\\x7f ü 漢 \u200d"
     assert plain_text("a\nb\t\x00", lines=True) == "a\nb\t\\x00"
-
-
-def test_label_errors_of_many_items_are_those_of_a_sample(monkeypatch):
-    monkeypatch.setattr("contml.app.report.suspects.FITTED", 40)
-    x = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
-    split = Split([Pixels(np.zeros((8, 8, 3), np.uint8))] * 100, [*map(str, range(100))], NumberLabels(x[:, 0]))
-    found = report_errors(split, x, torch.tensor([3]))
-    assert found is not None
-    rows = found.order.sort().values
-    assert len(rows) == 40
-    assert 3 not in rows
-    assert torch.isin(found.neighbours[rows], rows).all()
-    assert torch.equal(report_errors(split, x, torch.tensor([3])).scores.nan_to_num(), found.scores.nan_to_num())
-    one_group = torch.arange(100).clamp(max=20)  # of the 40, few are of other groups
-    assert report_errors(replace(split, groups=one_group), x, torch.arange(15)) is None

@@ -1,13 +1,11 @@
 """The losses that were tried as one loss for all sets: each against a slow loop from its formula, in float64."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
 
-from benchmarks.ideas import ExpectedLabelDistance, RanksAndRatios, SmoothRanksOfRatios
+from benchmarks.ideas import ExpectedLabelDistance, LabelRegression, RanksAndRatios, SmoothRanksOfRatios
 from contml import VectorLabels
 from contml.losses.log_ratio import EPSILON
 
@@ -82,3 +80,27 @@ def test_an_idea_is_its_formula(name, items, rows):
     assert value.item() == pytest.approx(reference.item(), abs=1e-10)
     (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)
     assert torch.allclose(found, true, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_a_regression_of_labels_is_zero_at_labels_and_ranks_by_label_distances(dim):
+    torch.manual_seed(0)
+    y = torch.randn(40, 3, dtype=torch.float64) * torch.tensor([3.0, 2.0, 1.0])
+    labels = VectorLabels(y)
+    loss, rows = LabelRegression(train_labels=labels), torch.tensor([5, 3, 30, 11])
+    x = torch.randn(4, dim, dtype=torch.float64, requires_grad=True)
+    target = loss.targets[rows][:, :dim]
+    reference = sum(sum((x[i, c] - (target[i, c] if c < 3 else 0)) ** 2 for c in range(dim)) for i in range(4)) / (
+        4 * (y - y.mean(0)).square().sum(1).mean()
+    )
+    value = loss(x, labels[rows])
+    assert value.item() == pytest.approx(reference.item(), rel=1e-5)
+    (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)
+    torch.testing.assert_close(found, true, rtol=1e-5, atol=1e-8)
+    if dim == 3:
+        torch.testing.assert_close(torch.cdist(target, target), labels[rows].pairwise().double(), rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        best = torch.nn.functional.pad(target, (0, dim - target.shape[1]))
+        assert loss(best, labels[rows], anchors=torch.tensor([0, 2])).item() == 0
+        one = loss(best + torch.eye(4, dim), labels[rows], anchors=torch.tensor([1]))
+    assert one.item() == pytest.approx(1 / (y - y.mean(0)).square().sum(1).mean().item(), rel=1e-5)

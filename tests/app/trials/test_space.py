@@ -1,14 +1,10 @@
 """What --try means: choices, ranges, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import string
 
-import numpy as np
-import optuna
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
 
 from contml.app.trials.space import Choice, Interval, draw, grid, overrides_of, parse_space, written_value
@@ -31,6 +27,7 @@ def the_only(text):
     return part
 
 
+@settings(max_examples=50)
 @given(st.lists(values, min_size=2, max_size=5, unique_by=written_value))
 def test_any_values_of_a_choice_are_read_back(chosen):
     text = "loss.margin=" + ",".join(map(written_value, chosen))
@@ -61,39 +58,6 @@ def test_a_range_is_read_back_and_its_values_lie_within(a, b):
         assert read(overrides_of({"loss.margin": value})[0]) == value
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 50), st.sampled_from(["random", "tpe"]))
-def test_drawn_values_are_a_function_of_seed_and_number(seed, number, sampler):
-    space = parse_space(["a.x=1e-5..1e-1", "a.n=1..64", "a.k=3..7", "a.y=0..1.5", "b=p,q,[1, 2]", "c=1,true,1.0"])
-    seen = [draw(space, "random", 7, n) for n in range(12)]
-    results = [(params, None if n == 3 else params["a.y"]) for n, params in enumerate(seen)]
-    first, again = (draw(space, sampler, seed, number, results, seen[:1], "higher") for _ in range(2))
-    assert first == again
-    assert list(map(repr, first.values())) == list(map(repr, again.values()))
-    assert 1e-5 <= first["a.x"] <= 1e-1
-    assert first["a.n"] in range(1, 65)
-    assert 0 <= first["a.y"] <= 1.5
-    assert first["b"] in ["p", "q", [1, 2]]
-    assert repr(first["c"]) in ("1", "True", "1.0")
-
-
-def test_random_values_are_those_of_optuna():
-    """So a sweep that Optuna's random sampler began has the same trials."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = parse_space(["a.x=1e-5..1e-1", "a.n=1..64", "a.k=3..7", "a.y=0..1.5", "b=p,q,[1, 2]"])
-    distributions = {
-        "a.x": optuna.distributions.FloatDistribution(1e-5, 1e-1, log=True),
-        "a.n": optuna.distributions.IntDistribution(1, 64, log=True),
-        "a.k": optuna.distributions.IntDistribution(3, 7),
-        "a.y": optuna.distributions.FloatDistribution(0, 1.5),
-        "b": optuna.distributions.CategoricalDistribution(range(3)),
-    }
-    for number in range(200):
-        seed = int(np.random.SeedSequence([5, number]).generate_state(1)[0])
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-        expected = study.ask(distributions).params
-        assert draw(space, "random", 5, number) == {part.key: part.value(expected[part.key]) for part in space}
-
-
 def test_whole_numbers_and_the_logarithmic_scale():
     assert the_only("model.dim=16..128") == Interval("model.dim", 16, 128)
     assert not the_only("model.dim=16..128").log
@@ -122,21 +86,15 @@ def test_a_grid_has_all_combinations():
     ("text", "subject", "got"),
     [
         ("loss.margin", "--try", "'loss.margin'"),
-        ("=1,2", "--try", "'=1,2'"),
         ("loss.margin=", "--try loss.margin", "no value"),
         ("loss.margin=0.1", "--try loss.margin", "one value, 0.1"),
         ("optimizer.lr=1e-4..1e-x", "--try optimizer.lr", "1e-4..1e-x"),
         ("loss.margin=0.1,0.2,0.10", "--try loss.margin", "0.1 appears twice"),
         ("loss.margin=0.2..0.1", "--try loss.margin", "0.2..0.1"),
-        ("loss.margin=1..1", "--try loss.margin", "1..1"),
         ("loss.margin=0..1e16", "--try loss.margin", "0..1e16"),
-        ("loss.margin=0.1,0.2..0.5", "--try loss.margin", "0.2..0.5"),
-        ("loss.margin=0.1,.inf", "--try loss.margin", ".inf"),
         ("loss.margin=[1,2", "YAML syntax", ""),
         ("seed=1,2", "--try seed", "cannot be tried"),
-        ("task.size=32,64", "--try task.size", "cannot be tried"),
         ("training.select=val,none", "--try training.select", "cannot be tried"),
-        ("training.val_fold=0,1", "--try training.val_fold", "cannot be tried"),
     ],
 )
 def test_refused(text, subject, got):

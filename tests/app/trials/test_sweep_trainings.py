@@ -1,11 +1,8 @@
 """Real trainings of a sweep: killed, in several processes, without the test split."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -14,17 +11,14 @@ from pathlib import Path
 
 import pytest
 from support import sweeps
-from support.miniature import TINY
 from support.paths import ROOT
 from support.refusals import refuses
 
-from contml.app.experiment import load
-from contml.app.trials.compare import compare
 from contml.app.trials.sweep import _Source, _train, _TrialTraining, sweep
 from contml.runs import Run
 
 TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]
-OPTIONS = {"sampler": "random", "trials": 2, "seeds": 2}
+OPTIONS = {"trials": 2, "seeds": 2}
 SCRIPT = f"""
 import signal, sys
 from contml.app.trials.sweep import sweep
@@ -60,23 +54,8 @@ def test_the_test_split_is_not_read(folder):
 
 
 @pytest.mark.slow
-def test_folds_have_different_queries_that_cover_all_training_items(folder):
-    result = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=3)
-    assert sum(each["queries"] for each in result.chosen.results) == 100
-    # By their sizes alone, the main metric of these folds would be label distance@1 and @2.
-    five = sweep("own.yaml", [], ["loss.margin=0.01,0.1"], folds=5, name="five")
-    found = [each for trial in five.trials for each in trial.results]
-    assert len({each["queries"] for each in found}) > 1
-    assert len({each["metric"] for each in found}) == 1
-    # They are one row of `compare` for each trial.
-    (table,) = compare([five.folder]).tables
-    assert [(len(row.runs), len(row.folds)) for row in table.rows] == [(5, 5), (5, 5)]
-    means = sorted(statistics.fmean(row.values(five.metric)) for row in table.rows)
-    assert means == pytest.approx([trial.mean for trial in five.trials])
-
-
 def test_an_interrupted_training_is_resumed_and_one_of_other_options_begins_again(folder, monkeypatch):
-    job = _TrialTraining(0, {}, 3, None, ["training.select=val", "training.epochs=3"], folder / "trial_000")
+    job = _TrialTraining(0, {}, 3, ["training.select=val", "training.epochs=3"], folder / "trial_000")
     source = _Source("own.yaml", [], None, [])
     whole = _train(source, job)["value"]
     begun = []
@@ -144,11 +123,3 @@ def wait_for(condition, seconds=120):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_a_sweep_of_poses(folder):
-    result = sweep("pose/synthetic", TINY, ["optimizer.lr=1e-4..1e-2", "loss.squared=true,false"], trials=2, seeds=2)
-    values = load("pose/synthetic", [*TINY, f"optimizer.lr={result.params['optimizer.lr']}"]).values
-    assert values["optimizer"]["lr"] == result.params["optimizer.lr"]
-    assert result.command.startswith("contml train pose/synthetic task.train=40 ")

@@ -1,22 +1,26 @@
 """A small benchmark from its suite to its page, and what a training measures."""
 
-from __future__ import annotations
-
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support.refusals import refuses
 from support.retrieval import evaluate
 
+from contml.app.trials import measure
 from contml.app.trials.benchmark import benchmark, page_of, trainings_of
-from contml.app.trials.measure import query_scores, ridge
+from contml.app.trials.measure import query_scores, redrawn, ridge, write_components
 from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
-from contml.app.trials.suite import Claim, Method, Suite
-from contml.data import Split
+from contml.app.trials.plan import data_key
+from contml.app.trials.suite import Claim, Method, Suite, read_suite
+from contml.data import Split, Task
+from contml.data.features import read_features, write_features
 from contml.evaluation import mean_average_precision_at_r, recall_at_k
+from contml.evaluation.posterior import Posterior
 from contml.labels import ClassLabels, NumberLabels
 
 SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
@@ -52,6 +56,42 @@ def test_every_training_is_a_line_and_test_lines_have_every_query(finished):
             assert len(row["queries"]) == {"gauges": 34, "wide": 30}[set_name]
             assert np.mean(row["queries"]) / 10_000 == pytest.approx(row["value"], abs=1e-4), method
             assert ("groups" in row) == (seed == 1)
+            assert [len(values) for values in row["others"].values()] == [len(row["queries"])] * 2
+            assert np.mean(row["others"]["kendall"]) / 10_000 == pytest.approx(row["kendall"], abs=1e-4)
+
+
+def test_the_score_through_labels_is_of_the_expected_squared_label_distance(finished):
+    """Of the features as they are, by loops over the posteriors of both items."""
+    folder, result = finished
+    task = measure._task(result.suite.model_dump_json(), "wide", (("folder", str(folder / "inputs")),), "test")
+    train, test = (measure.vectors_of(split) for split in (task.train, task.evaluated))
+    key, row = next(
+        (key, row)
+        for row in rows(folder)
+        if (key := json.loads(row["key"]))[:2] == ["wide", "raw"] and key[4] == "test"
+    )
+    if "true" in key[2]:
+        train, test = (torch.nn.functional.normalize(each, dim=1) for each in (train, test))
+    values = task.train.labels.values
+    posterior = Posterior.fit(train, values.double(), None)
+    found = posterior.weights(test)
+    gaps = torch.cdist(values.double(), values.double()).square()
+    expected = torch.zeros(len(test), len(test), dtype=torch.float64)
+    for a in range(len(test)):
+        for b in range(len(test)):
+            pairs = gaps[found.rows[a]][:, found.rows[b]]
+            expected[a, b] = found.weights[a] @ pairs @ found.weights[b]
+    k = evaluate(test.float(), task.evaluated.labels)[0].k
+    labels = task.evaluated.labels.pairwise().double()
+    scores = []
+    for query in range(len(test)):
+        others = [n for n in range(len(test)) if n != query]
+        nearest = sorted(others, key=lambda n: float(expected[query, n]))[:k]
+        scores.append(float(labels[query, nearest].mean()))
+    random = (labels.sum(1) / (len(test) - 1)).numpy()
+    oracle = labels.fill_diagonal_(torch.inf).sort(dim=1).values[:, :k].mean(1).numpy()
+    normalized = (random - np.array(scores)) / (random - oracle).mean()
+    assert np.mean(row["others"]["through_labels@10"]) / 10_000 == pytest.approx(normalized.mean(), abs=2e-3)
 
 
 def test_the_page_has_the_scores_of_the_lines(finished):
@@ -71,7 +111,7 @@ def test_the_page_has_the_scores_of_the_lines(finished):
         (line,) = (line for line in overview.splitlines() if line.startswith(f"| {method} |"))
         assert f"{np.mean(values):.3f}" in line
     assert "| regression |" in overview.split("| raw |")[1] or "| regression |" in overview
-    assert "p = " in overview
+    assert "Within noise of" in overview
     for each in set_scores(result.suite, result.cells, result.results):
         assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
 
@@ -99,6 +139,56 @@ def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
     page = page_of(tmp_path / "results", "tiny").read_text()
     assert ". 11 of 43 trainings are done" in page
     assert "\n| cosent |" in page.split("## wide")[1]
+
+
+def test_another_draw_has_the_same_items_divided_by_group_with_their_labels(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    (tmp_path / "drawn.yaml").write_text(
+        f'{{title: "", base: {tmp_path}/tiny.yaml, sets: [gauges, "gauges, draw 2"], methods: [regression, log_ratio]}}'
+    )
+    suite = read_suite(str(tmp_path / "drawn.yaml"))
+    assert [each.draw for each in suite.sets.values()] == [0, 2]
+    assert suite.methods["regression"].sets == ("gauges", "gauges, draw 2")
+    assert data_key(suite, "gauges") != data_key(suite, "gauges, draw 2")
+    assert data_key(suite, "gauges", drawn=False) == data_key(suite, "gauges, draw 2", drawn=False)
+
+    for key, old, new in (
+        ("methods", "[regression, log_ratio]", '["log_ratio, draw 1"]'),
+        ("sets", "draw 2", "draw -1"),
+    ):
+        (tmp_path / "wrong.yaml").write_text((tmp_path / "drawn.yaml").read_text().replace(old, new))
+        with refuses(key, allowed="must be of"):
+            read_suite(str(tmp_path / "wrong.yaml"))
+
+    def split(first, last):
+        numbers = range(first, last)
+        groups = torch.tensor([n // 3 for n in numbers])
+        images = [np.full((2, 2, 3), n, np.uint8) for n in numbers]
+        return Split(images, [str(n) for n in numbers], NumberLabels([float(n) for n in numbers]), groups=groups)
+
+    task = Task(split(0, 60), split(90, 99), split(60, 90))
+    drawn = redrawn(suite, "gauges, draw 2", task)
+    assert drawn.test.names == task.test.names
+    assert 24 <= len(drawn.val) <= 36
+    assert set(drawn.val.names) != set(task.val.names)
+    assert sorted(map(int, [*drawn.train.names, *drawn.val.names])) == list(range(90))
+    for each in (drawn.train, drawn.val):
+        assert [each.labels.plain(row) for row in range(len(each))] == [float(name) for name in each.names]
+        assert each.groups.tolist() == [int(name) // 3 for name in each.names]
+    assert not set(drawn.train.groups.tolist()) & set(drawn.val.groups.tolist())
+
+
+def test_maps_are_averaged_in_rows_and_columns(tmp_path):
+    values = np.random.default_rng(0).normal(size=(6, 16, 3)).astype(np.float32)
+    write_features(tmp_path / "maps.npz", [*"abcdef"], ["train"] * 4 + ["test"] * 2, values)
+    write_components(tmp_path / "maps.npz", tmp_path / "out.npz", None, 2)
+    expected = values.reshape(6, 2, 2, 2, 2, 3).mean((2, 4))  # item, row, row of the part, column, ...
+    found = read_features(tmp_path / "out.npz").values
+    np.testing.assert_allclose(found, expected.transpose(0, 3, 1, 2).reshape(6, 12), atol=1e-6)
+    write_features(tmp_path / "wide.npz", [*"abcdef"], ["train"] * 4 + ["test"] * 2, values[:, :12])
+    for name, side in (("maps", 5), ("wide", 2)):
+        with refuses("maps", str(side), "must be true: the feature maps have"):
+            write_components(tmp_path / f"{name}.npz", tmp_path / "other.npz", None, side)
 
 
 def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
@@ -195,23 +285,6 @@ def test_ridge_is_the_minimum_of_its_formula():
         assert torch.allclose(found[:, n], expected.detach(), atol=1e-6)
 
 
-def test_the_score_of_a_query_excludes_its_own_group():
-    """As in `measure`: of the evaluation of a split whose items are all queries."""
-    generator = torch.Generator().manual_seed(1)
-    x, y, groups = torch.randn(20, 3, generator=generator), torch.rand(20, generator=generator), torch.arange(20) // 2
-    split = Split([str(Path("a"))] * 20, ["a"] * 20, NumberLabels(y), groups=groups)
-    evaluation, ranking = evaluate(x, split.labels, groups=split.groups)
-    k = evaluation.k
-    span = (ranking.random_values - ranking.oracle_values).mean()
-    for query in range(20):
-        others = [row for row in range(20) if groups[row] != groups[query]]
-        nearest = sorted(others, key=lambda row: float((x[row] - x[query]).double().norm()))[:k]
-        random = np.mean([abs(float(y[row] - y[query])) for row in others])
-        model = np.mean([abs(float(y[row] - y[query])) for row in nearest])
-        score = (ranking.random_values[query] - ranking.values[query]) / span
-        assert float(score) == pytest.approx((random - model) / float(span), abs=1e-5)
-
-
 CLASSES = """
 title: Two losses on drawn species
 inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
@@ -278,10 +351,12 @@ def test_the_scores_of_queries_are_those_of_the_evaluation():
         assert float(map_at_r[query]) == pytest.approx(expected)
 
 
-def test_the_score_of_queries_of_graded_labels_is_the_normalized_score():
+@pytest.mark.parametrize("items", [101, 120])
+def test_the_score_of_queries_of_graded_labels_is_the_normalized_score(items):
     generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(40, 3, generator=generator), torch.rand(40, generator=generator)
+    x, y = torch.randn(items, 3, generator=generator), torch.rand(items, generator=generator)
     evaluation, ranking = evaluate(x, NumberLabels(y))
+    assert evaluation.k == 10  # the ranking has label_distance@10, which is not normalized
     found = query_scores("label_distance@10", evaluation, ranking)
     at = evaluation.curves["label_distance"].at(evaluation.k)
     assert float(found.mean()) == pytest.approx(at.normalized(), rel=1e-6)
@@ -289,7 +364,7 @@ def test_the_score_of_queries_of_graded_labels_is_the_normalized_score():
 
 def test_scores_of_other_labels(tmp_path):
     path = tmp_path / "tiny.yaml"
-    path.write_text(SUITE.replace("reference:", "scores: [recall@1]\nreference:"))
+    path.write_text(SUITE.replace("[label_distance@10, through_labels@10, kendall]", "[recall@1]"))
     with refuses(subject="scores", got="recall@1 of graded", allowed="label_distance@10"):
         run(tmp_path, only=["gauges", "raw"])
     path.write_text(CLASSES.replace("scores: [map_at_r, recall@1]\n", ""))
@@ -334,7 +409,8 @@ def test_verdicts_of_orderings():
         reference="a",
         trials=1,
     )
-    of_sets = {"s": SetScores("s", scores, groups), "t": SetScores("t", {"a": scores["a"], "c": scores["c"]}, groups)}
+    some = {"a": scores["a"], "c": scores["c"]}
+    of_sets = {"s": SetScores("s", scores, groups, "s"), "t": SetScores("t", some, groups, "t")}
     found = claim_verdicts(suite, of_sets)
     assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
     assert found[0][0] == "s +0.500 [+0.500, +0.500]"
@@ -414,3 +490,49 @@ def test_a_loss_for_other_labels_is_found_before_the_first_training(tmp_path):
     with refuses("loss proxy_anchor", "graded labels", "needs classes"):
         run(tmp_path)
     assert not (tmp_path / "inputs").exists()
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_training_items_whose_image_is_in_another_split_are_left_out(tmp_path, copies):
+    """A copy of a validation image and one of a test image: without `copies: 2` the set is refused."""
+    rows = ["image,age,split"]
+    for n in range(30):
+        Image.fromarray(np.full((8, 8, 3), 5 * n, np.uint8)).save(tmp_path / f"{n}.png")
+        rows.append(f"{n}.png,{n},{'train' if n < 16 else 'val' if n < 23 else 'test'}")
+    for copy, original in ((3, 20), (5, 25)):
+        shutil.copy(tmp_path / f"{original}.png", tmp_path / f"{copy}.png")
+    (tmp_path / "ages.csv").write_text("\n".join(rows))
+    suite = f"""
+title: Ages
+places: {{data: the folder}}
+inputs: {{changes: [model.backbone=small_cnn, model.weights=none, images.resize=8, images.crop=8]}}
+train: [model.backbone=features, model.weights=none, model.dim=2, transform=null, sampler=uniform, sampler.batch_size=8,
+  sampler.batches=1, training.epochs=1, images.workers=0]
+sets:
+  ages:
+    config: table/default
+    changes: [task.data={tmp_path}/ages.csv, "task.labels={{age: number}}"]
+    copies: {copies}
+methods:
+  log_ratio: {{changes: [loss=log_ratio], grid: [{{optimizer.lr: [0.01, 0.02]}}]}}
+reference: log_ratio
+trials: 2
+seeds: [1, 2]
+"""
+    (tmp_path / "tiny.yaml").write_text(suite)
+    if copies < 2:
+        with refuses(subject="copies", got=str(copies), allowed="2", hint="image is also in another split"):
+            run(tmp_path)
+        return
+    places = {"data": str(tmp_path), "folder": str(tmp_path / "inputs")}
+    done = run(tmp_path)
+    assert done.done == done.total
+    assert "Left out of training: 2 items" in (tmp_path / "results/tiny.md").read_text()
+    left = {}
+    for split in ("val", "test"):
+        task = measure._task(done.suite.model_dump_json(), "ages", tuple(places.items()), split)
+        left[split] = sorted(task.train.names)
+    assert "3.png" not in left["val"]
+    assert "5.png" in left["val"]
+    assert "5.png" not in left["test"]
+    assert len(left["val"]) == len(left["test"]) == 15

@@ -1,10 +1,7 @@
 """Readers of caption files: miniatures of the official layouts, your own files, and the real packs."""
 
-from __future__ import annotations
-
 import csv
 import json
-import zipfile
 from pathlib import Path
 from unicodedata import normalize
 
@@ -27,13 +24,8 @@ needs = {
 #: What makes the training of a protocol a matter of seconds.
 SMALL = [
     *("model.backbone=small_cnn", "model.weights=none", "images.resize=24", "images.crop=24", "images.workers=0"),
-    *(
-        "transform.scale_jitter=0",
-        "transform.shift=0",
-        "sampler.batch_size=12",
-        "sampler.batches=2",
-        "training.epochs=1",
-    ),
+    *("transform.scale_jitter=0", "transform.shift=0", "sampler.batch_size=12", "sampler.batches=2"),
+    "training.epochs=1",
 ]
 GLOVE = DATA / "flickr8k_1500" / "word_vectors" / "glove.6B.50d.flickr8k.txt.gz"
 
@@ -212,32 +204,20 @@ def test_files_that_are_not_there(flickr_folder, tmp_path):
     rejected(fields, flickr, flickr_folder, images="images")
 
 
-@pytest.mark.parametrize("option", ["queries", "dim", "seed"])
-def test_bad_options_are_refused(flickr_folder, option):
-    rejected((option,), flickr, flickr_folder, **{option: -1})
-
-
-def test_check_says_what_trained_the_word_vectors(contml, tmp_path):
+def test_check_says_what_trained_the_word_vectors(accepted, tmp_path):
     write_flickr(tmp_path / "own")
-    status, out, err = contml("check", "captions/flickr8k", "task.root=own", "sampler.anchors_per_batch=2", *SMALL)
-    assert status == 0, err
+    out, _ = accepted("check", "captions/flickr8k", "task.root=own", "sampler.anchors_per_batch=2", *SMALL)
     text = " ".join(out.split())
     assert "word vectors Word2Vec, trained on the 200 captions of 40 training images; vectors of a large corpus" in text
 
 
-def test_check_says_what_is_left_out_of_a_file_of_word_vectors(contml, tmp_path):
+def test_check_says_what_is_left_out_of_a_file_of_word_vectors(accepted, tmp_path):
     write_flickr(tmp_path / "own")
     words = sorted({word for _, texts in scenes() for text in texts for word in text.replace(",", "").split()})
     rows = "".join(f"{word} {number} 1.5\n" for number, word in enumerate([*words, "cat", "cat"]))
-    with zipfile.ZipFile(tmp_path / "own" / "vectors.zip", "w") as packed:
-        packed.writestr("other.txt", "")
-        packed.writestr("2d/vectors.txt", rows + " 7 1.5\n")
+    (tmp_path / "own" / "vectors.txt").write_text(rows + " 7 1.5\n")
     overrides = ["task.root=own", "sampler.anchors_per_batch=2", *SMALL]
-    status, _, err = contml("check", "captions/flickr8k", "task.vectors=vectors.zip", *overrides)
-    assert status == 2
-    assert "has 2 files (other.txt, 2d/vectors.txt); name one: own/vectors.zip/other.txt" in err
-    status, out, err = contml("check", "captions/flickr8k", "task.vectors=vectors.zip/2d/vectors.txt", *overrides)
-    assert status == 0, err
+    out, _ = accepted("check", "captions/flickr8k", "task.vectors=vectors.txt", *overrides)
     counts = "2 of words that appeared before, 1 without a word"
     assert f"word vectors vectors.txt; rows left out: {counts}" in " ".join(out.split())
 
@@ -319,10 +299,7 @@ def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):
         (lambda data: data.pop("images"), ("dataset_flickr8k.json", "no list 'images'")),
         (lambda data: data["images"][4].pop("sentences"), ("image 4", "no 'sentences'")),
         (lambda data: data["images"][4].update(sentences=["text"]), ("image 4", "", "sentences")),
-        (
-            lambda data: data["images"][4].update(split="dev"),
-            ("image 4", "'dev'", "train, restval, val, test"),
-        ),
+        (lambda data: data["images"][4].update(split="dev"), ("image 4", "'dev'", "train, restval, val, test")),
         (
             lambda data: data["images"].append(data["images"][2]),
             ("image 60", "1000002_0000000002.jpg appears twice, first as image 2"),
@@ -332,14 +309,6 @@ def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):
 def test_bad_files_in_karpathys_format(tmp_path, change, fields):
     edit_json(write_karpathy(tmp_path, coco=False), change)
     rejected(fields, flickr, tmp_path, karpathy="dataset_flickr8k.json")
-
-
-def test_an_incomplete_file_is_refused(tmp_path):
-    path = write_karpathy(tmp_path, coco=False)
-    edit(path, lambda text: text[:1000])
-    rejected(("dataset_flickr8k.json", "not JSON"), flickr, tmp_path, karpathy=path.name)
-    path.write_text("[]")
-    rejected(("dataset_flickr8k.json", "no list 'images'"), flickr, tmp_path, karpathy=path.name)
 
 
 # COCO
@@ -364,14 +333,6 @@ def test_files_of_2017(tmp_path):
     assert task.test.gallery is None
 
 
-def test_an_image_listed_several_times_counts_once(coco_folder):
-    edit_json(
-        coco_folder / "annotations" / "captions_train2014.json",
-        lambda data: data["images"].extend(data["images"][:9]),
-    )
-    assert len(coco(str(coco_folder), queries=4, dim=10).train) == TRAIN
-
-
 @pytest.mark.parametrize(
     ("change", "subject", "fields"),
     [
@@ -390,18 +351,6 @@ def test_bad_files_of_coco(coco_folder, change, subject, fields):
     rejected((f"captions_train2014.json{subject}", *fields), coco, coco_folder)
 
 
-def test_captions_of_unknown_images_and_images_without_captions_may_be_dropped(coco_folder):
-    def change(content):
-        content["images"].pop(2)
-        silent = content["images"][0]["id"]
-        content["annotations"] = [note for note in content["annotations"] if note["image_id"] != silent]
-
-    edit_json(coco_folder / "annotations" / "captions_train2014.json", change)
-    task = coco(str(coco_folder), missing="drop", queries=4, dim=10)
-    assert len(task.train) == TRAIN - 2
-    assert task.train.excluded == {"without a caption": 1}
-
-
 def test_a_broken_file_of_coco(coco_folder):
     path = coco_folder / "annotations" / "captions_val2014.json"
     edit(path, lambda text: text[:500])
@@ -417,6 +366,7 @@ def test_a_broken_file_of_coco(coco_folder):
 # The real packs
 
 
+@pytest.mark.slow
 @needs["flickr8k_1500"]
 def test_real_flickr8k():
     root = str(DATA / "flickr8k_1500")
@@ -435,22 +385,10 @@ def test_real_flickr8k():
     form = flickr(root, karpathy="dataset_flickr8k.karpathy_form.json", **options)
     by_name = dict(zip(form.test.names, form.test.labels.captions, strict=True))
     assert all(by_name[name] == texts for name, texts in zip(ours.test.names, ours.test.labels.captions, strict=True))
-    assert ours.test.explain(0, int(near[1:].argmin()) + 1, 600)[0][1].width == 600
     assert ours.test.draw(0, 200).size == (200, 200)
 
 
-@needs["flickr8k_1500"]
-def test_the_whole_real_token_file(tmp_path):
-    import gzip
-
-    path = tmp_path / "Flickr8k.token.txt"
-    path.write_bytes(gzip.decompress((DATA / "flickr8k_1500" / "Flickr8k.token.full.txt.gz").read_bytes()))
-    texts = read_tokens(path)
-    assert len(texts) == 8092
-    assert all(len(captions) == 5 for captions in texts.values())
-    assert "2258277193_586949ec62.jpg.1" in texts
-
-
+@pytest.mark.slow
 @needs["coco_mini_2017"]
 @needs["flickr8k_1500"]
 def test_real_coco():

@@ -1,24 +1,18 @@
 """Drawn beetles: reproducible, species differ, and no test species is in training."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from support.choices import mostly_slow
-from support.refusals import refuses
-from support.retrieval import evaluate
 
 from contml import InputError
 from contml.app.experiment import check, load
-from contml.data import ImageFile, Split, Task
+from contml.data import ImageFile, Split
 from contml.data.renderers.text import class_colour, draw_words
 from contml.losses import LOSSES
-from contml.tasks.classes import TASKS
 from contml.tasks.classes.drawn_beetles import GENUS, TRAITS, draw_specimen, species, synthetic
 from contml.tasks.classes.reading import ClassImage, make_split
-from contml.testing import check_label_space
 
 SMALL = {"classes": 6, "per_class": 4, "test_classes": 5, "test_per_class": 3, "size": 32}
 
@@ -32,42 +26,12 @@ def pixels(split):
     return torch.tensor(np.stack([split.image(row) for row in range(len(split))]))
 
 
-def test_sizes_labels_and_protocol(task):
-    assert TASKS["synthetic"] is synthetic
-    assert isinstance(task, Task)
-    for split, classes, per_class in ((task.train, 6, 4), (task.test, 5, 3)):
-        assert isinstance(split, Split)
-        assert len(split) == classes * per_class
-        assert split.labels.class_ids.unique(return_counts=True)[1].tolist() == [per_class] * classes
-        assert (split.queries, split.gallery) == (None, None)
-        check_label_space(split.labels)
-        assert pixels(split).shape == (classes * per_class, 32, 32, 3)
-        assert pixels(split).dtype == torch.uint8
-
-
 def test_no_species_and_no_genus_is_in_both_splits():
     split = synthetic(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
     train, test = set(split.train.labels.colours().classes), set(split.test.labels.colours().classes)
     assert (len(train), len(test)) == (60, 40)
     assert not train & test
     assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
-
-
-def test_the_seed_determines_the_data_set(task):
-    again, other = synthetic(**SMALL), synthetic(**SMALL, seed=1)
-    for split in ("train", "test"):
-        first = getattr(task, split)
-        assert torch.equal(pixels(first), pixels(getattr(again, split)))
-        assert first.labels.colours().classes == getattr(again, split).labels.colours().classes
-        assert not torch.equal(pixels(first), pixels(getattr(other, split)))
-        assert first.labels.colours().classes != getattr(other, split).labels.colours().classes
-
-
-def test_a_larger_data_set_contains_the_smaller(task):
-    larger = synthetic(**{**SMALL, "classes": 9, "per_class": 6, "test_classes": 6})
-    assert larger.train.labels.colours().classes[:6] == task.train.labels.colours().classes
-    assert torch.equal(pixels(larger.train).view(9, 6, 32, 32, 3)[:6, :4].flatten(0, 1), pixels(task.train))
-    assert torch.equal(pixels(larger.test)[: len(task.test)], pixels(task.test))
 
 
 def test_species_of_a_genus_are_alike():
@@ -95,24 +59,6 @@ def test_specimens_vary_and_scale_with_the_size():
     # The same specimen at another size is the same picture.
     small = np.asarray(Image.fromarray(draw_specimen(kind, 1, 96)).resize((24, 24), Image.Resampling.BOX)).astype(float)
     assert np.corrcoef(small.ravel(), draw_specimen(kind, 1, 24).astype(float).ravel())[0, 1] > 0.9
-
-
-def test_every_trait_is_visible():
-    kind = species(0, 8)  # six legs, spots, clubs on its antennae, a seam round its back
-    kind = kind._replace(traits={**kind.traits, "club": 0.05, "rim": 0.1, "pattern": 3.5, "antenna_curl": 0.1})
-    before = draw_specimen(kind, 0, 48).astype(float)
-    for name, (low, high) in TRAITS.items():
-        value = low if kind.traits[name] > (low + high) / 2 else high
-        other = draw_specimen(kind._replace(traits={**kind.traits, name: value}), 0, 48).astype(float)
-        assert np.abs(other - before).max() > 20, name
-
-
-def test_pixels_alone_retrieve_little():
-    test = synthetic(classes=2, per_class=2, size=32).test
-    found, _ = evaluate(torch.nn.functional.avg_pool2d(pixels(test).float(), 2).flatten(1), test.labels)
-    recall = found.curves["recall"]
-    assert recall.random[0] < 0.03
-    assert 2 * recall.random[0] < recall.model[0] < 0.3
 
 
 def test_a_drawn_label_is_framed_and_named(task):
@@ -146,23 +92,13 @@ def test_a_split_of_files_keeps_names_by_class(tmp_path):
     assert "3 images, 2 names" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"classes": 1}, {"test_classes": 0}, {"per_class": 1}, {"test_per_class": -1}, {"seed": -1}, {"size": 7}],
-)
-def test_bad_options(options):
-    (name,) = options
-    with refuses(name):
-        synthetic(**options)
-
-
 MINIATURE = [
     *("task.classes=5", "task.per_class=4", "task.test_classes=3", "task.test_per_class=3", "task.size=32"),
     *("sampler.classes=4", "sampler.instances=3", "images.resize=32", "images.crop=32", "model.dim=8"),
 ]
 
 
-@pytest.mark.parametrize("name", mostly_slow(LOSSES, 6))
+@pytest.mark.parametrize("name", mostly_slow(LOSSES, 3))
 def test_every_loss_takes_a_step_or_is_refused(name):
     experiment = load("classes/synthetic", [*MINIATURE, f"loss={name}"])
     if LOSSES[name].requires == "graded":

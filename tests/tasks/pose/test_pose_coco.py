@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import numpy as np
@@ -165,15 +164,9 @@ def all_zero_but(x, y, v):
             {"subject": f"{TRAIN}: image id 0", "got": "000000000000.jpg and other.jpg"},
         ),
         (
-            lambda content: content["images"][0].pop("width"),
-            {"subject": TRAIN, "got": "'images' (id 0) has no 'width'"},
-        ),
-        (lambda content: content["annotations"][0].pop("image_id"), {"subject": TRAIN, "got": "'image_id'"}),
-        (
             lambda content: content.update(annotations=[]),
             {"subject": TRAIN, "got": "'annotations'", "allowed": "person_keypoints"},
         ),
-        (lambda content: content.pop("categories"), {"subject": TRAIN, "got": "'categories'"}),
     ],
 )
 def test_files_that_are_not_annotations_of_coco(own, edit, fields):
@@ -185,8 +178,6 @@ def test_files_that_are_not_annotations_of_coco(own, edit, fields):
     ("edit", "fields"),
     [
         (of_note(3, keypoints=[1, 2, 2]), ("annotation 11", "[1, 2, 2]", "17 times numbers x, y, v")),
-        (of_note(3, keypoints=all_zero_but(1, 2, 3)), ("annotation 11", "[0, 0, ", "v 0, 1 or 2")),
-        (of_note(3, keypoints=all_zero_but("a", 2, 2)), ("annotation 11", "[0, 0, ", "numbers x, y, v")),
         (of_note(3, keypoints=all_zero_but(float("nan"), 2, 2)), ("annotation 11", "[0, 0, ", "numbers x, y, v")),
         (
             of_note(3, keypoints=all_zero_but(400, 2, 2)),
@@ -243,6 +234,7 @@ def test_splits_of_different_joints(own):
 # Real annotations
 
 
+@pytest.mark.slow
 @needs_pack
 def test_real_people():
     task = coco(
@@ -271,26 +263,12 @@ def test_real_people():
     assert 60 < distances.mean() < 180
 
 
-@needs_pack
-def test_images_and_annotations_of_different_sizes_are_refused(tmp_path):
-    original = DATA / "annotations_original_coords" / "person_keypoints_val2017.json.gz"
-    (tmp_path / "original.json").write_bytes(gzip.decompress(original.read_bytes()))
-    task = coco(
-        str(DATA), train=str(tmp_path / "original.json"), test=TRAIN, train_images="val2017", test_images="train2017"
-    )
-    with refuses(str(task.train.images[0].file), got="192 x 128", allowed="640 x 426"):
-        task.train.image(0)
-
-
 @pytest.mark.parametrize(
     ("edit", "excluded"),
     [
         (of_note(3, keypoints=[]), "without keypoints"),
-        (of_note(3, keypoints=None), "without keypoints"),
         (of_note(3, iscrowd="1"), "crowds"),
-        (of_note(3, iscrowd=1.0), "crowds"),
         (of_note(3, iscrowd="0"), None),
-        (of_note(3, iscrowd=None), None),
         (lambda content: content["annotations"][3].update(image_id=float(content["annotations"][3]["image_id"])), None),
         (lambda content: content["categories"][0].update(skeleton=[[0, 16], [0, 1]]), None),
     ],

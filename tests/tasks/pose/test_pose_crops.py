@@ -87,14 +87,6 @@ def test_outside_the_image_its_edge_is_repeated(tmp_path):
     np.testing.assert_array_equal(crop[15:35, :10], np.broadcast_to(pixels[:, :1], (20, 10, 3)))
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA"])
-def test_every_kind_of_image_becomes_rgb(tmp_path, mode):
-    suffix = "jpg" if mode == "CMYK" else "png"
-    Image.new("RGB", (30, 30), (200, 100, 50)).convert(mode).save(tmp_path / f"a.{suffix}")
-    crop = SquareCrop(tmp_path / f"a.{suffix}", Square(0, 0, 30), 12).read()
-    assert crop.shape == (12, 12, 3)
-
-
 def test_joints_are_given_in_the_pixels_of_the_file(tmp_path):
     turned = Image.Exif()
     turned[0x0112] = 6  # seen lying, as cameras write it

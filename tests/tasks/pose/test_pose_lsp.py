@@ -118,16 +118,10 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
             {"got": "[14, 3, 8], a file of LSPET, not of LSP", "hint": "lspet"},
         ),
         (
-            "lspet_dataset",
-            lambda joints: joints.transpose(1, 0, 2),
-            {"got": "[3, 14, 8], a file of LSP, not of LSPET", "hint": "lsp"},
-        ),
-        (
             "lsp_dataset",
             lambda joints: joints[:, :13],
             {"got": "float64 [3, 13, 8]", "allowed": "[3, 14, n] (LSP) or [14, 3, n] (LSPET)"},
         ),
-        ("lsp_dataset", lambda joints: joints[0], {"got": "float64 [14, 8, 1]"}),
         ("lsp_dataset", lambda joints: joints + 1, {"got": "a flag of 2", "allowed": "0 or 1"}),
         (
             "lsp_dataset",
@@ -138,11 +132,6 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
             "lsp_dataset",
             lambda joints: joints * np.array([2.5, 2.5, 1])[:, None, None],
             {"allowed": "pixels of the images", "hint": "lsp_dataset and lsp_dataset_original"},
-        ),
-        (
-            "lsp_dataset",
-            lambda joints: joints * np.array([0.4, 0.4, 1])[:, None, None],
-            {"allowed": "pixels of the images"},
         ),
     ],
 )
@@ -158,16 +147,6 @@ def test_a_joint_that_is_not_a_number(own):
 
     with refuses("lsp_dataset/joints.mat", "left_shoulder of image 5"):
         lsp(own("lsp_dataset", edit), **SMALL)
-
-
-def test_a_joint_far_outside_of_its_image_is_refused(tmp_path):
-    write_lsp(tmp_path, lsp=20, lspet=0)
-    path = tmp_path / "lsp_dataset" / "joints.mat"
-    joints = loadmat(path)["joints"]
-    joints[0, 9, 4] = 99999
-    savemat(path, {"joints": joints})
-    with refuses("lsp_dataset/images/im0005.jpg", "left_shoulder is at 99998", "in its image im0005.jpg of 64 x 64"):
-        lsp(str(tmp_path), lspet=None, **SMALL)
 
 
 @pytest.mark.parametrize(("name", "index"), [("lsp_dataset", np.s_[:2, 9, 4]), ("lspet_dataset", np.s_[9, :2, 4])])
@@ -203,6 +182,7 @@ def test_missing_files(own, tmp_path):
 # Real annotations
 
 
+@pytest.mark.slow
 @needs_pack
 def test_real_lspet():
     task = lsp(str(LAYOUT), lsp=None)
@@ -222,6 +202,7 @@ def test_real_lspet():
     assert task.train.labels.pairwise().isfinite().all()
 
 
+@pytest.mark.slow
 @needs_pack
 def test_real_lsp_and_all_of_lspet_by_their_joints():
     people = _people(LAYOUT / "lsp_dataset_original" / "joints.mat", "LSP")
@@ -233,18 +214,5 @@ def test_real_lsp_and_all_of_lspet_by_their_joints():
     folder = LAYOUT / "lspet_dataset"
     people = _people(folder / "joints_full_10000.mat", "LSPET")
     assert np.bincount([person.marked.sum() for person in people])[[14, 13, 12, 11, 10]].tolist() == [
-        *(3945, 1652, 1494, 1114, 849),
+        *(3945, 1652, 1494, 1114, 849)
     ]
-
-
-@needs_pack
-def test_joints_of_the_whole_file_beside_the_first_images_name_what_is_missing(tmp_path):
-    target = tmp_path / "lspet_dataset"
-    target.mkdir()
-    (target / "joints.mat").write_bytes((LAYOUT / "lspet_dataset" / "joints_full_10000.mat").read_bytes())
-    (target / "images").symlink_to(LAYOUT / "lspet_dataset" / "images")
-    with refuses("images/im00201.jpg", got="8,873 of 10,000 images"):
-        lsp(str(tmp_path), lsp=None)
-    task = lsp(str(tmp_path), lsp=None, missing="drop")
-    assert task.test.excluded["without an image file"] == 8873
-    assert "without an image file" not in task.train.excluded

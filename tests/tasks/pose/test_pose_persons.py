@@ -51,28 +51,6 @@ def at(array, point):
 # Persons
 
 
-def test_a_person_is_a_function_of_seed_and_index():
-    pixels, joints = draw_person(5, 17)
-    np.random.default_rng().random()
-    again, joints_again = draw_person(5, 17)
-    assert pixels.tobytes() == again.tobytes()
-    assert joints.tobytes() == joints_again.tobytes()
-    for other in ((5, 18), (6, 17), (17, 5)):
-        other_pixels, other_joints = draw_person(*other)
-        assert (pixels != other_pixels).mean() > 0.5
-        assert np.abs(joints - other_joints).max() > 1
-
-
-@pytest.mark.parametrize("size", [8, 33, 64])
-def test_types_and_shapes(size):
-    pixels, joints = draw_person(0, 0, size)
-    assert pixels.shape == (size, size, 3)
-    assert pixels.dtype == np.uint8
-    assert joints.shape == (14, 2)
-    assert joints.dtype == np.float32
-    assert len(np.unique(pixels)) > 30
-
-
 def test_joints_are_in_the_frame(poses):
     inside = ((poses > -0.5) & (poses < 63.5)).all(axis=2)
     assert inside.mean() > 0.999
@@ -103,39 +81,6 @@ def test_every_joint_lies_on_its_own_limb():
     assert np.mean(elsewhere) < 0.2, "otherwise the test shows nothing"
 
 
-def test_limbs_end_at_their_joints():
-    for index in range(40):
-        covered, (_, joints) = masks(4, index, 192), draw_person(4, index, 192)
-        for name, a, b in (("right_leg_upper", 1, 2), ("left_leg_lower", 4, 5), ("left_arm_upper", 9, 10)):
-            y, x = np.nonzero(covered[name] > 0.5)
-            along = joints[b] - joints[a]
-            length = np.linalg.norm(along)
-            if length < 12:
-                continue
-            place = (np.stack([x, y], axis=1) - joints[a]) @ along / length
-            assert -17 < place.min() < 1
-            assert length - 1 < place.max() < length + 17
-
-
-def test_joints_lie_on_the_person_in_the_picture(monkeypatch):
-    flat = drawn_persons._choose_clothes(np.random.default_rng(0))
-    magenta = (250.0, 0.0, 250.0)
-    flat = flat._replace(skin=magenta, hair=magenta, shirt=magenta, stripe=None, trousers=magenta, shoes=magenta)
-    nothing = Piece("clutter", 0.0, ((complex(-1, -1), 0.0),) * 4, (0.0, 0.0, 0.0))
-    monkeypatch.setattr(drawn_persons, "_choose_clothes", lambda rng: flat)
-    monkeypatch.setattr(drawn_persons, "_clutter", lambda rng, smallest, largest: nothing)
-    monkeypatch.setattr(drawn_persons, "_light", lambda rng, pixels: pixels)
-    on, off = [], []
-    for index in range(60):
-        pixels, joints = draw_person(6, index)
-        person = (pixels[:, :, 0] > 100) & (pixels[:, :, 1] < 0.4 * pixels[:, :, 0]) & (pixels[:, :, 2] > 100)
-        assert 0.03 < person.mean() < 0.4
-        on += [at(person, joint) for joint in joints]
-        off += [at(person, 63 - joint) for joint in joints]
-    assert np.mean(on) > 0.99
-    assert np.mean(off) < 0.6
-
-
 @pytest.mark.parametrize("place", [(0.5, 0.5), (0.31, 0.72)])
 def test_a_disc_is_drawn_at_its_centre(place):
     canvas = Image.new("RGB", (192, 192))
@@ -145,29 +90,6 @@ def test_a_disc_is_drawn_at_its_centre(place):
     centre = [(mass * cols).sum() / mass.sum(), (mass * rows).sum() / mass.sum()]
     np.testing.assert_allclose(centre, np.array(place) * 64 - 0.5, atol=0.2)
     assert mass.sum() / 255 == pytest.approx(np.pi * 6.4**2, rel=0.07)
-
-
-def test_poses_are_a_continuum(poses):
-    distance = ((poses[:, None] - poses[None]) ** 2).sum(axis=(2, 3))
-    nearest = np.sort(distance, axis=1)[:, 1:]  # without the person itself
-    ratio = nearest[:, :10].mean() / nearest.mean()
-    assert 0.1 < ratio < 0.25, "near others exist, and they are no copies"
-    assert nearest[:, 0].min() > 1
-
-
-def test_sides_are_mirror_images_on_average(poses):
-    order = np.arange(14)
-    for a, b in LSP_MIRROR:
-        order[[a, b]] = b, a
-    mirrored = poses[:, order] * (-1, 1) + (63, 0)
-    np.testing.assert_allclose(mirrored.mean(axis=0), poses.mean(axis=0), atol=2.0)
-
-
-def test_bad_input():
-    with refuses("size", got="4", allowed="8"):
-        draw_person(0, 0, 4)
-    with pytest.raises(ValueError, match="negative"):
-        draw_person(-1, 0)
 
 
 # Drawing a pose

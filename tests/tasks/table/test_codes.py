@@ -1,7 +1,5 @@
 """Numbers that may stand for a missing value are named, and the tails of a distribution are not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

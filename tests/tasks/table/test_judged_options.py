@@ -1,7 +1,5 @@
 """Options of a table of judgments: none is ignored, through `--data` as through a config; items may be vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -52,19 +50,13 @@ def test_options_reach_judgments_that_data_finds(folder):
     ("form", "option", "value", "got"),
     [
         ("pairs", "group", "a", "the table has judgments"),
-        ("pairs", "exclude_group", False, "the table has judgments"),
         ("triplets", "queries", 3, "the table has judgments"),
         ("distances", "judgments.largest", 10.0, "distances of pairs"),
-        ("triplets", "judgments.largest", 10.0, "triplets"),
-        ("rankings", "judgments.unit", "points", "grades"),
         ("triplets", "judgments.unit", "points", "triplets"),
         ("pairs", "judgments.id_column", "key", "'key'"),
         ("pairs", "image", "a", "'a'"),
         ("labels", "judgments.by", "judgment", "the table has labels"),
-        ("labels", "judgments.largest", 10.0, "the table has labels"),
-        ("labels", "judgments.unit", "points", "the table has labels"),
         ("labels", "judgments.items", "list.csv", "the table has labels"),
-        ("labels", "judgments.id_column", "key", "the table has labels"),
     ],
 )
 def test_an_option_that_the_data_do_not_use_is_refused(folder, form, option, value, got):
@@ -129,10 +121,52 @@ def test_the_hint_about_a_number_fits_the_cell(folder, cell, hint):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("score", "rating"), ("anchor", "reference"), ("choice", "answer"), ("grade", "relevance")]
+    ("before", "after"), [("score", "points"), ("anchor", "reference"), ("choice", "answer"), ("grade", "mark")]
 )
 def test_a_table_that_lacks_one_column_of_judgments_names_the_forms(folder, before, after):
     form = next(name for name, text in FORMS.items() if before in text.partition("\n")[0])
     (folder / "near.csv").write_text(FORMS[form].replace(before, after))
     with refuses("near.csv", got=after, allowed="anchor, x, y, choice"):
         file("near.csv")
+
+
+@pytest.mark.parametrize(
+    ("form", "header", "direction"),
+    [
+        ("pairs", "image_a,image_b,score", "higher is more alike"),
+        ("pairs", "Left,Right,Rating", "higher is more alike"),
+        ("distances", "image1,image2,dissimilarity", "lower is more alike"),
+        ("rankings", "query,candidate,relevance", "higher is more alike"),
+    ],
+)
+def test_columns_have_the_names_that_people_give_them(folder, form, header, direction):
+    """The judgments are those of the names in the docs, and a line says what a higher number means."""
+    options = {"judgments": {"by": "judgment"}}
+    expected = file(f"{form}.csv", **options)
+    (folder / "own.csv").write_text(FORMS[form].replace(FORMS[form].partition("\n")[0], header))
+    found = file("own.csv", **options)
+    assert found.train.labels.fingerprint() == expected.train.labels.fingerprint()
+    line = next(line for line in found.columns if line[0] == header.split(",")[-1])
+    assert line[2] == f"by name: {direction}"
+
+
+def test_positive_and_negative_need_no_choice(folder):
+    options = {"judgments": {"by": "judgment"}, "test": 0.5}
+    expected = file("triplets.csv", **options)
+    rows = [row.rpartition(",")[0] for row in FORMS["triplets"].splitlines()[1:]]
+    (folder / "own.csv").write_text("\n".join(["anchor,positive,negative", *rows]))
+    found = file("own.csv", **options)
+    assert found.train.labels.fingerprint() == expected.train.labels.fingerprint()
+    assert any("the positive is nearer to the anchor" in line[2] for line in found.columns)
+
+
+def test_two_columns_that_may_be_the_judgment_are_refused(folder):
+    (folder / "own.csv").write_text("image_a,image_b,score,distance\n0.png,1.png,1,2\n2.png,1.png,1,2\n")
+    with refuses("own.csv", got="image_a, image_b, score; image_a, image_b, distance", hint="remove or rename"):
+        file("own.csv")
+
+
+def test_two_columns_of_images_without_a_judgment_name_the_forms(folder):
+    (folder / "own.csv").write_text("image_a,image_b,age\n0.png,1.png,1\n2.png,1.png,2\n3.png,4.png,2\n")
+    with refuses("own.csv", got="image_a, image_b, age", allowed="a, b, score"):
+        file("own.csv")

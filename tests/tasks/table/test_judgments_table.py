@@ -1,7 +1,5 @@
 """A table of judgments as a task: forms found by columns, items by path or id, splits, and files that are wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -62,14 +60,6 @@ def test_grades_or_distances_of_queries(read):
     assert distances.train.labels.of == "distance"
 
 
-def test_items_of_a_second_table(read):
-    text = "anchor,x,y,choice\ni0,i1,i2,x\ni3,i4,i5,i5\n"
-    task = read(text, judgments={"items": "items.csv"})
-    assert sorted([*task.train.names, *task.test.names]) == [f"{n}.png" for n in range(6)]
-    with refuses("table.csv:3: y", got="'i99' in items.csv"):
-        read(text.replace("i5,i5", "i99,i4"), judgments={"items": "items.csv"})
-
-
 def test_a_drawn_split_shares_no_item_unless_it_is_by_judgment(read):
     random = np.random.default_rng(0)
     lines = [f"{a}.png,{b}.png,{c}.png,x" for a, b, c in (random.choice(10, 3, replace=False) for _ in range(60))]
@@ -107,11 +97,8 @@ def test_labels_are_recognized_by_the_judgments_of_an_item(read):
         ("0.png,99.png,2.png,x", "table.csv:4: x", "99.png", "set root"),
         ("0.png,1.png,9.PNG,x", "table.csv:4: y", "9.PNG", "9.png"),
         ("0.png,2.png,2.png,x", "table.csv:4", "x and y are the same item, 2.png", ""),
-        ("2.png,2.png,3.png,x", "table.csv:4", "anchor and x are the same item, 2.png", ""),
         ("0.png,1.png,3.png,z", "table.csv:4: choice", "'z'", ""),
-        ("0.png,1.png,3.png,anchor", "table.csv:4: choice", "'anchor'", ""),
         ("0.png,,3.png,x", "table.csv:4: x", "empty", "missing=drop"),
-        ("0.png,1.png,3.png,", "table.csv:4: choice", "empty", "missing=drop"),
         ("https://a/b.png,1.png,3.png,x", "table.csv:4: anchor", "URL", "save"),
     ],
 )
@@ -137,10 +124,7 @@ def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
             "table.csv: test split by item",
             "2 judgments",
         ),
-        ("anchor,x,y,X,choice\n0.png,1.png,2.png,3.png,x\n", "table.csv", "columns x and X"),
-        (GRADES.replace(",2\n", ",good\n"), "table.csv:3: grade", "'good'"),
         (GRADES.replace(",2\n", ",-2\n"), "table.csv:3: grade", "-2"),
-        (GRADES.replace(",2\n", ",inf\n"), "table.csv:3: grade", "'inf'"),
         (GRADES.replace("0.png,2", "0.png,0"), "table.csv:3", "query and item are the same item, 0.png"),
         ("query,item,grade\n0.png,1.png,2\n3.png,4.png,2\n", "table.csv", "2 such queries"),
     ],
@@ -177,7 +161,6 @@ def test_a_query_with_one_item_is_dropped_and_counted(read):
     ("items", "subject", "got"),
     [
         ("id,image\ni0,0.png\ni0,1.png\n", "other.csv:3", "i0 appears twice"),
-        ("id,image\ni0,0.png\n,1.png\n", "other.csv:3: id", "empty"),
         ("id,image\ni0,0.png\ni1,\n", "other.csv:3: image", "empty"),
         ("key,image\ni0,0.png\n", "other.csv: column id", "no such column"),
         ("id,number\ni0,3\n", "other.csv", "no column of image files"),
@@ -197,10 +180,3 @@ def test_split_columns_are_read_as_in_other_tables(read):
         read(text.format("foo"))
     with refuses("table.csv: column part", got="no such column"):
         read(text.format("test"), split="part")
-
-
-def test_the_task_of_labels_reads_a_table_of_judgments_too(read):
-    task = read(TRIPLETS)
-    assert file("table.csv").train.names == task.train.names
-    read(GRADES)
-    assert isinstance(file("table.csv").train.labels, RankingLabels)

@@ -1,23 +1,15 @@
 """Your own data in every form: CSV, TSV, compressed, JSON lines, Parquet, folders of classes, labels in file names."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
 
 import pytest
 import torch
-import yaml
 from support.refusals import refuses
 from support.tables import dials, write_table
 
 from contml.tasks.table.file import file
-
-TINY = [
-    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
-    *("model.dim=8", "sampler.batches=3", "training.epochs=1"),
-]
 
 
 @pytest.fixture
@@ -63,18 +55,6 @@ def test_json_lines_may_have_lists_nulls_and_missing_keys(tmp_path, rows):
             file(str(tmp_path / "own.jsonl"))
 
 
-def test_damaged_gzip_and_unknown_endings(tmp_path, rows):
-    write_table(tmp_path / "items.csv", rows)
-    packed = gzip.compress((tmp_path / "items.csv").read_bytes())
-    for content in (b"image,age", packed[:-20], packed[:40] + b"xx" + packed[42:]):
-        (tmp_path / "items.csv.gz").write_bytes(content)
-        with refuses("items.csv.gz", "not readable as gzip"):
-            file(str(tmp_path / "items.csv.gz"))
-    (tmp_path / "items.ods").write_bytes(b"")
-    with refuses("items.ods", "ends in '.ods'", allowed=".jsonl", hint="save the sheet as CSV or .xlsx"):
-        file(str(tmp_path / "items.ods"))
-
-
 def folders(tmp_path, rows, name):
     """The images of a table in folders; `name` gives the new path of a row."""
     for row in rows:
@@ -107,15 +87,6 @@ def test_folders_that_hold_all_images_are_no_classes(tmp_path, rows, place):
     assert task.train.name(0).startswith(f"{place}/")
 
 
-def test_a_folder_of_images_beside_their_table(tmp_path, rows):
-    root = folders(tmp_path, rows, lambda row: f"images/{row['image'][4:]}")
-    with refuses(f"{root}/images/", "not in the folder of a class", hint="--pattern"):
-        file(str(root))
-    write_table(root / "labels.csv", rows)
-    with refuses(f"{root}/images/", "not in the folder of a class", hint=f"give the table: {root}/labels.csv"):
-        file(str(root))
-
-
 def test_folders_named_as_splits(tmp_path, rows):
     part = {row["image"]: ("Train", "val", "test")[n % 3] for n, row in enumerate(rows)}
     root = folders(tmp_path, rows, lambda row: f"{part[row['image']]}/{row['colour']}/x/{row['image'][4:]}")
@@ -144,53 +115,6 @@ def test_a_pattern_with_folders(tmp_path, rows):
     for wrong in ("*.png", "{a}_{a}.png", "{image}.png", "{}.png", "{a}}.png", "{ split }_{b}.png"):
         with refuses("pattern", wrong, allowed="different names"):
             file(str(root), pattern=wrong)
-
-
-@pytest.mark.slow
-def test_a_folder_trains_and_resumes_from_anywhere(contml, tmp_path, rows, monkeypatch):
-    folders(tmp_path, rows, lambda row: f"{row['reading']}_{row['image'][4:]}")
-    command = ["--data", "photos", "--pattern", "{reading}_*.png", "--label", "reading=number", *TINY]
-    status, out, err = contml("check", *command, "--save-config", "mine.yaml")
-    assert status == 0, err
-    assert "quick, a small network from scratch; for photographs give a pretrained network, such as --weights" in out
-    assert "each of the" in out
-    assert "contml train mine.yaml" in out
-    status, _, err = contml("train", *command, "--name", "first")
-    assert status == 0, err
-    run = tmp_path / "runs/table/default/first"
-    values = yaml.safe_load((run / "config.yaml").read_text())
-    assert values["task"]["data"] == str(tmp_path / "photos")
-    for image in (tmp_path / "photos").iterdir():  # refused before the images are read
-        image.write_bytes(b"")
-    status, _, err = contml("train", *command, "--name", "first", "seed=1")
-    assert (status, "runs/table/default/first: exists already" in err) == (2, True)
-    folders(tmp_path, rows, lambda row: f"{row['reading']}_{row['image'][4:]}")
-    status, _, err = contml("check", *command, "--save-config", "mine.yaml", "seed=1")
-    assert (status, "mine.yaml: exists already" in err) == (2, True)
-    for arguments, text in (
-        (("train", *command, "--name", "first"), "report: complete already: runs/table/default/first/report.html"),
-        (("check", *command, "--save-config", "mine.yaml"), "complete already: contml train mine.yaml"),
-    ):
-        status, out, err = contml(*arguments)
-        assert (status, text in out) == (0, True), err
-    status, _, err = contml("train", "mine.yaml", "training.epochs=0")
-    assert status == 0, err
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    status, _, err = contml("evaluate", run)
-    assert status == 0, err
-
-
-def test_the_preset_for_photographs(tmp_path, rows):
-    from contml.app.experiment import OwnData, load_table
-
-    write_table(tmp_path / "items.csv", rows)
-    own = OwnData(tmp_path / "items.csv", ["reading=number"], preset="finetune")
-    options = load_table(own, None, ["model.weights=none"]).values
-    assert (options["model"]["backbone"], options["model"]["weights"]) == ("mobilenet_v2", "none")
-    assert (options["images"]["crop"], options["optimizer"]["head_lr"]) == (224, 1e-3)
-    assert load_table(own._replace(labels=["colour=class"])).values["model"]["backbone"] == "mobilenet_v2"
-    assert own.arguments()[2:] == ["--label", "reading=number", "--preset", "finetune"]
 
 
 def test_nanoseconds_of_parquet_are_cut(tmp_path, rows):

@@ -17,41 +17,17 @@ PACKS = {
         (100, "1adb367b24"),
         42456.238,
     ),
-    "layout/nyuv2": (
-        "rooms_nyuv2/pairs.csv",
-        {"train": (691, "bf9587c1aa"), "val": (86, "8d58d72486"), "test": (646, "69092b9fe3")},
-        (128, "97806b08bc"),
-        0.72623,
-    ),
     "layout/nyuv2 task.frame=nyu_index task.exclude_group=true": (
         "rooms_nyuv2/pairs.csv",
         {"train": (704, "93675f3a37"), "val": (73, "c377b16cc9"), "test": (646, "69092b9fe3")},
         (128, "97806b08bc"),
         0.72623,
     ),
-    "layout/camvid": (
-        "labelmaps_camvid/pairs.csv",
-        {"train": (332, "b4406d98f1"), "val": (35, "24d98816cc"), "test": (233, "c403ef1ae9")},
-        (46, "d140a35243"),
-        0.82043,
-    ),
     "layout/camvid task=benchmarks.streets:streets": (
         "labelmaps_camvid/pairs.csv",
         {"train": (257, "ab9d39b5fa"), "val": (40, "2f1e83d9a8"), "test": (192, "6535f0713d")},
         (38, "818f4c2c33"),
         0.82393,
-    ),
-    "classes/cars196_small": (
-        "cars196_small/images.csv",
-        {"train": (1092, "961be2c8e7"), "val": (84, "59f1772d91"), "test": (1176, "c469a99a64")},
-        None,
-        0.98,
-    ),
-    "classes/omniglot_small": (
-        "omniglot_small/images.csv",
-        {"train": (1000, "a96f8e9570"), "val": (440, "18519ec55b"), "test": (820, "377b9666a1")},
-        None,
-        0.9709375,
     ),
 }
 

@@ -1,9 +1,5 @@
 """A table of judged pairs: found by its columns, items by path or in a second table; what is refused; the commands."""
 
-from __future__ import annotations
-
-import json
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
@@ -13,10 +9,6 @@ from contml.data import refuse_equal
 from contml.tasks.table.file import file
 
 ITEMS = 40
-TINY = [
-    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
-    *("model.dim=8", "sampler.batches=2", "sampler.batch_size=12", "training.epochs=1"),
-]
 
 
 def angle(n):
@@ -102,31 +94,6 @@ def test_forms_of_the_table(folder):
     assert unit.measure.unit == "points"
 
 
-BAD = {
-    "an item without an image": ("dials/3.png,dials/99.png,4", ":3: b", "no image", "correct it"),
-    "an item with itself": ("dials/3.png,dials/3.png,4", ":3", "the same item", "remove"),
-    "a score that is no number": ("dials/3.png,dials/4.png,very", ":3: score", "'very'", ""),
-    "an empty score": ("dials/3.png,dials/4.png,", ":3: score", "empty", "missing=drop"),
-    "a missing score": (
-        "dials/3.png,dials/4.png,NaN",
-        ":3: score",
-        "'NaN', which means a missing value",
-        "missing=drop",
-    ),
-    "an empty item": (",dials/4.png,3", ":3: a", "empty", "missing=drop"),
-    "an infinite score": ("dials/3.png,dials/4.png,inf", ":3: score", "'inf'", ""),
-    "an item of the network": ("https://a.b/c.png,dials/4.png,3", ":3: a", "a URL", "save"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_row_is_one_line(folder, name):
-    row, subject, got, hint = BAD[name]
-    (folder / "j.csv").write_text(f"a,b,score\ndials/1.png,dials/2.png,5\n{row}\n")
-    with refuses(f"j.csv{subject}", got, hint=hint):
-        file(str(folder / "j.csv"))
-
-
 def test_bad_tables_are_one_line(folder):
     def refused(text, subject, got="", **options):
         (folder / "j.csv").write_text(text)
@@ -147,36 +114,3 @@ def test_bad_tables_are_one_line(folder):
     (folder / "j.csv").write_text("a,b,score\n" + equal)
     with refuses("labels", "at distance 0"):
         refuse_equal(file(str(folder / "j.csv")).train.labels)
-
-
-@pytest.mark.slow
-def test_check_train_report_and_search(contml, folder):
-    write(folder / "judgments.csv", judged_rows())
-    status, out, err = contml("check", "--data", "judgments.csv", *TINY)
-    assert status == 0, err
-    for line in ("scores of pairs", "judged pairs", "pairs are known", "training judgments"):
-        assert line in out + err
-    status, out, err = contml("train", "--data", "judgments.csv", *TINY)
-    assert status == 0, err
-    assert "Spearman, judged pairs" in out
-    (run,) = (folder / "runs/table/pairs").iterdir()
-    result = json.loads((run / "evaluation.json").read_text())
-    assert result["kind"] == "pairs"
-    assert {"judged_spearman", "judged_kendall"} <= result["intervals"].keys()
-    page = (run / "report.html").read_text()
-    assert "Contradictions" in page
-    assert "Pairs that share an item" in page
-    assert len((run / "queries.csv").read_text().splitlines()) == result["queries"] + 1
-    status, out, err = contml("report", str(run))
-    assert status == 0, err
-    status, out, err = contml("compare", str(run))
-    assert status == 0, err
-    assert "Spearman, judged pairs" in out
-    status, out, err = contml("index", str(run), "dials", "--out", "index")
-    assert status == 0, err
-    status, out, err = contml("search", "index", "dials/7.png")
-    assert status == 0, err
-    assert "dials/7.png" in out
-    status, out, err = contml("audit", str(run))
-    assert status == 0, err
-    assert (run / "audit/train.html").is_file()

@@ -1,7 +1,5 @@
 """What would be read wrongly without a word: names that look alike, numbers, maps, pairs, and hints that mislead."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -11,6 +9,7 @@ from PIL import Image
 from pyarrow import parquet
 from support.refusals import refuses
 
+from contml import PairLabels, TripletLabels
 from contml._support.errors import InputError
 from contml.data.tables import read_table
 from contml.tasks.table.file import file
@@ -156,14 +155,22 @@ def test_a_usual_number_of_no_class_is_named_whatever_is_ignored(tmp_path, table
         file(str(table(maps(tmp_path, draw))), labels={"label": {"kind": "map", "ignore": ignore}})
 
 
-@pytest.mark.parametrize("header", ["image_a;image_b;similarity", "img1;img2;rating", "anchor;positive;negative"])
+@pytest.mark.parametrize("header", ["photo_x;photo_y;likeness", "before;after;mark", "one;other;third"])
 @pytest.mark.parametrize("image", [None, 0])
 def test_a_score_of_two_images_is_no_label_of_the_first(table, header, image):
-    third = "{}.png" if "negative" in header else "{}"
+    third = "{}.png" if "third" in header else "{}"
     path = table([f"{(n + 3) % 40}.png;{third.format((n * 7 + 1) % 40)}" for n in range(40)], header)
     options = {} if image is None else {"image": header.split(";")[image]}
     with pytest.raises(InputError, match=r"a, b, score"):
         file(str(path), **options)
+
+
+@pytest.mark.parametrize("header", ["image_a;image_b;similarity", "img1;img2;rating", "anchor;positive;negative"])
+def test_two_images_under_a_name_of_judgments_are_judgments(table, header):
+    third = "{}.png" if "negative" in header else "{}"
+    path = table([f"{(n + 3) % 40}.png;{third.format((n + 9) % 40)}" for n in range(40)], header)
+    task = file(str(path), judgments={"by": "judgment"})
+    assert isinstance(task.train.labels, TripletLabels if "negative" in header else PairLabels)
 
 
 def test_row_names_and_spaces_of_r_are_named(tmp_path):

@@ -1,6 +1,4 @@
-"""docs/table.md agrees with the code: its snippet runs, its tables list all kinds and options, its guesses are made."""
-
-from __future__ import annotations
+"""The pages on tables agree with the code: the snippet runs, all kinds and options are listed, guesses are made."""
 
 import re
 import shlex
@@ -16,7 +14,7 @@ from contml.tasks.table.columns import Guess, guess_cells, pair_up
 from contml.tasks.table.file import file
 from contml.tasks.table.kinds import KINDS, LABEL_SECTIONS, label_parts
 
-PAGE = (ROOT / "docs" / "table.md").read_text(encoding="utf-8")
+PAGE = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("table.md", "table_columns.md"))
 
 
 def section(title):
@@ -28,6 +26,7 @@ def rows(title):
     return [[cell.strip() for cell in line.split(" | ")] for line in found if line not in ("word", "---")]
 
 
+@pytest.mark.slow
 def test_the_snippet_draws_a_table_that_trains(tmp_path, monkeypatch, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -56,7 +55,8 @@ def test_all_kinds_are_listed_in_order():
 
 
 def test_all_options_are_listed():
-    listed = [match[1] for match in re.finditer(r"^\| `task\.([\w.]+)=", section("Options"), re.MULTILINE)]
+    judgments = (ROOT / "docs" / "judgments.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `task\.([\w.]+)=", section("Options") + judgments, re.MULTILINE)
     names = [option.name for option in all_options(file) if fields_of(option) is None]
     names = [name for name in names if name not in ("data", "labels", "image")]
     assert sorted(listed) == sorted(names)

@@ -60,25 +60,6 @@ def palette(labels):
     return picture
 
 
-@pytest.mark.parametrize(
-    "saved",
-    [
-        palette,
-        lambda labels: Image.fromarray(labels.astype(np.uint16) + 0),
-        lambda labels: Image.merge("RGB", [Image.fromarray(labels)] * 3),
-        lambda labels: Image.merge("RGBA", [Image.fromarray(labels)] * 4),
-        lambda labels: Image.merge("LA", [Image.fromarray(labels)] * 2),
-    ],
-    ids=["palette", "16 bits", "RGB", "RGBA", "grey and alpha"],
-)
-def test_maps_of_other_pixels(folder, saved):
-    plain = maps(folder)
-    for name in LISTS["train"]:
-        replace(folder, name, saved(labels_of(folder, name)))
-    task = maps(folder)
-    assert (task.train.labels.masks == plain.train.labels.masks).all()
-
-
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_grey_of_few_bits_is_read_as_numbers(tmp_path, bits):
     values = np.random.default_rng(bits).integers(0, 1 << bits, (7, 13))
@@ -108,10 +89,7 @@ def test_sixteen_bits_keep_large_numbers(tmp_path):
             lambda path: Image.effect_noise((8, 8), 50).save(path.with_suffix(".tif"), compression="jpeg"),
             "TIFF is lossy",
         ),
-        (
-            lambda path: Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path),
-            "RGB pixels",
-        ),
+        (lambda path: Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path), "RGB pixels"),
         (lambda path: path.write_bytes(b"PNG"), "not an image"),
         (lambda path: path.write_bytes(b""), "empty file"),
         (lambda path: None, "no such label map"),
@@ -178,18 +156,6 @@ def test_ignored_pixels_do_not_count(folder, ignore):
     task = maps(folder, ignore=ignore)
     raw = shrink(labels_of(folder, "003"), 112).astype(int)
     np.testing.assert_array_equal(task.train.view.renderer.map(3), np.where(raw == ignore, -1, raw))
-
-
-def test_a_usual_mark_of_no_class_must_be_ignored_or_counted(folder):
-    labels = labels_of(folder, "005").copy()
-    labels[:4] = 255
-    replace(folder, "005", labels)
-    with refuses("005.png", "class number 255", "classes=256", "ignore=255"):
-        maps(folder)
-    task = maps(folder, ignore=255)
-    assert task.train.labels.masks.shape[1] == 9
-    assert (task.train.view.renderer.map(5)[:16] == -1).all()
-    assert maps(folder, classes=256).train.labels.masks.shape[1] == 256
 
 
 def test_maps_that_are_mostly_ignored_are_excluded(folder):

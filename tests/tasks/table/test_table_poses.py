@@ -190,9 +190,7 @@ def test_null_is_an_unknown_joint(folder):
         ([[3, 3], [4, 4], [5, 5]], "4 joints"),  # the second row has another number
         ([[3, 3], [4, 4, 1, 1], [5, 5], [6, 6]], "joint 1 has 4 numbers"),
         ([["3", "4"], [4, 4], [5, 5], [6, 6]], "'3'"),
-        ([3, 4, 5, 6], "'[3, 4, 5, 6]'"),
         ("left", "'left'"),
-        ("[[1, 2], [3", "'[[1, 2], [3'"),
         ([], "'[]'"),
     ],
 )
@@ -207,7 +205,6 @@ def test_cells_that_are_no_poses(folder, cell, got):
         ({"joints": np.zeros((COUNT, 4))}, "joints [20, 4]"),
         ({"joints": np.zeros((COUNT - 1, 4, 2))}, "joints [19, 4, 2]"),
         ({"visible": np.ones((COUNT, 3))}, "visible [20, 3]"),
-        ({"joints": np.full((COUNT, 4, 2), "a")}, "joints are <U1"),
         ({"names": np.arange(COUNT)}, "no column of image paths"),
     ],
 )

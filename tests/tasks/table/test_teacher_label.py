@@ -1,7 +1,5 @@
 """The kind `teacher` of a table: embeddings from a file or from a model, matched to images by their names."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
