@@ -177,8 +177,7 @@ class Lines(Mapping[str, ResultT], Results[ResultT]):
         line = json.dumps(row).encode()
         size = self.path.stat().st_size if self.path.exists() else 0
         if size < self._bytes:
-            hint = "call the same command again"
-            raise InputError(str(self.path), "was removed or cut while it was in use", hint=hint)
+            raise InputError(str(self.path), "was removed or cut while in use", hint="call the same command again")
         append_line(self.path, line)
         self._bytes += len(line) + 1
 
@@ -359,15 +358,18 @@ def _run_by_joblib(
 def _pool(processes: int | None, cluster: str, **begin: Any) -> Iterator[Any]:
     """Yield a function that runs calls of joblib in other processes.
 
-    It yields the results in the order in which they end.
+    It yields the results in the order in which they end. The processes of this machine divide its threads equally, or
+    each has `OMP_NUM_THREADS` threads if that is less.
     """
-    from joblib import Parallel
+    from joblib import Parallel, cpu_count, parallel_config
     from joblib.externals.loky import get_reusable_executor
 
     options: dict[str, Any] = {"pre_dispatch": "n_jobs", "batch_size": 1, "return_as": "generator_unordered", **begin}
     if not cluster:
+        given, equal = os.environ.get("OMP_NUM_THREADS", ""), max(1, cpu_count() // (processes or 1))
         try:
-            yield Parallel(processes, backend="loky", **options)
+            with parallel_config("loky", inner_max_num_threads=min(int(given), equal) if given.isdecimal() else equal):
+                yield Parallel(processes, **options)
         finally:
             get_reusable_executor(processes).shutdown()  # waits: otherwise processes keep their memory for minutes
         return

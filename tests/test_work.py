@@ -77,6 +77,16 @@ def test_several_processes(results, tmp_path, monkeypatch):
     work.run(NUMBERS, partial(square, tmp_path, 0), results, processes=2)
 
 
+@pytest.mark.parametrize(("given", "threads"), [("", 4), ("8", 4), ("3", 3)])
+def test_processes_divide_the_threads(tmp_path, monkeypatch, given, threads):
+    """Also in a container with a quota of 8 processors, for which `contml` sets OMP_NUM_THREADS=8."""
+    monkeypatch.setattr("joblib.cpu_count", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    results = Squares(tmp_path / "threads.jsonl")
+    work.run(NUMBERS[:2], lambda _: int(os.environ["OMP_NUM_THREADS"]), results, processes=2)
+    assert [*results.values()] == [threads, threads]
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_error_of_an_item_is_raised_and_not_recorded(tmp_path, processes):
     results = Squares(tmp_path / "squares.jsonl")
@@ -111,7 +121,7 @@ def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
             raise BrokenPipeError("closed")
         return True if where == "is_needed" else None
 
-    items = [Number(value) for value in range(20)]
+    items = [Number(value) for value in range(100)]
     with pytest.raises(BrokenPipeError):
         work.run(items, partial(square, tmp_path, 0.1), results, processes=2, **{where: closed})
     assert not recwarn.list

@@ -30,8 +30,6 @@ from contml.runs import PLACES, Run
 
 #: The keys of a result without an error, and their types.
 _MEASURED = {"value": float, "metric": str, "queries": int, "epoch": int | float, "untrained": bool, "run": str}
-#: The files of the folder of a sweep.
-_FILES = ("trials.jsonl", "trial_*")
 #: The most combinations of values that are all checked before anything is trained.
 _MOST_CHECKED = 200
 #: The most differences between two specs that a message names.
@@ -105,7 +103,7 @@ def sweep(
     measure = task.train.labels.measure
     del task
     if not file.is_file():
-        check_new_folder(folder, _FILES, hint="choose another --name")
+        check_new_folder(folder, ("trials.jsonl", "trial_*"), hint="choose another --name")
     record = _SweepRecord(file, spec, {**spec, "config": base.document.values})
     tried = [draw(space, sampler, seed, n) for n in range(count)]
     all_trials = _Trials(tried, seeds_of_trial, folder, record)
