@@ -109,7 +109,7 @@ def train(name: str, method: str, rate: float, seed: int, data: str, weights: st
 
 def table() -> str:
     """The table of the page: methods with all seeds, against the head."""
-    heads = ("set", "what is trained", "trained weights", "learning rate", "score", "minus the head", "training seconds")
+    heads = ("set", "what is trained", "trained weights", "learning rate", "score", "minus the head", "time (s)")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     rows = read()
     for name in SETS:
