@@ -130,9 +130,11 @@ def redrawn(suite: Suite, set_name: str, task: Task) -> Task:
         groups = None if train.groups is None or val.groups is None else torch.cat((train.groups, val.groups))
         labels, names = growing(train.labels).joined(val.labels), [*train.names, *val.names]
         train = Split([*train.images, *val.images], names, labels, groups=groups, exclude_group=train.exclude_group)
-    val_groups = task.val_groups
+    val_groups = task.val_groups if val is None else None  # those of the validation items are not known
     if val_groups is None and train.groups is not None:
         val_groups = list(map(str, train.groups.tolist()))
+    elif val_groups is None and task.val_groups is not None:
+        raise InputError(f"sets.{set_name}", "its groups are not known", hint="set task.exclude_group=true")
     task = replace(task, train=train, val=None, val_groups=val_groups)
     return with_validation(task, train.with_short_names().names, share=share, seed=suite.sets[set_name].draw)
 
@@ -192,8 +194,7 @@ def write_components(features: Path, out: Path, components: int | None, side: in
         splits = file["split"].tolist()
     values = found.values
     if side is not None:
-        places = values.shape[1]
-        rows = math.isqrt(places)
+        places, rows = values.shape[1], math.isqrt(values.shape[1])
         if rows**2 != places or rows < side:
             raise InputError("maps", str(side), f"must be true: the feature maps have {places} places")
         squares = torch.from_numpy(values).view(len(values), rows, rows, -1).movedim(-1, 1)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,7 @@ def test_another_draw_has_the_same_items_divided_by_group_with_their_labels(tmp_
         return Split(images, [str(n) for n in numbers], NumberLabels([float(n) for n in numbers]), groups=groups)
 
     task = Task(split(0, 60), split(90, 99), split(60, 90))
+    task = replace(task, val_groups=[str(n // 3) for n in range(60)])  # of a drawn validation split
     drawn = redrawn(suite, "gauges, draw 2", task)
     assert drawn.test.names == task.test.names
     assert 24 <= len(drawn.val) <= 36
@@ -176,6 +178,9 @@ def test_another_draw_has_the_same_items_divided_by_group_with_their_labels(tmp_
         assert [each.labels.plain(row) for row in range(len(each))] == [float(name) for name in each.names]
         assert each.groups.tolist() == [int(name) // 3 for name in each.names]
     assert not set(drawn.train.groups.tolist()) & set(drawn.val.groups.tolist())
+    bare = {part: replace(each, groups=None) for part, each in task.splits.items()}
+    with refuses("sets.gauges, draw 2", hint="exclude_group"):
+        redrawn(suite, "gauges, draw 2", replace(task, **bare))
 
 
 def test_maps_are_averaged_in_rows_and_columns(tmp_path):
