@@ -245,14 +245,27 @@ def components(train: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
 # Runs
 
 
-def train_missing(people: dict[str, People], judged: People, verbs: list[str]) -> dict[tuple[str, ...], list[float]]:
-    """The agreement of each training `[3 Q]` by source, distance, rate and seed; those that are missing are trained."""
+def recorded() -> dict[tuple[str, ...], list[float]]:
+    """The agreement `[3 Q]` of each training, by source, distance, rate and seed."""
     lines = RAW.read_text(encoding="utf-8").splitlines() if RAW.exists() else []
-    found = {tuple(row["key"]): row["agreement"] for row in map(json.loads, lines)}
+    return {tuple(row["key"]): row["agreement"] for row in map(json.loads, lines)}
+
+
+def _record(key: tuple[str, ...], agreement_of_queries: Tensor) -> list[float]:
+    values = [round(each, 6) for each in agreement_of_queries.flatten().tolist()]
+    with RAW.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"key": key, "agreement": values}) + "\n")
+    return values
+
+
+def train_missing(people: dict[str, People], judged: People, verbs: list[str]) -> None:
+    """Train what is not recorded."""
+    found = recorded()
     for source, of_source in people.items():
         train, queries = components(of_source.features, judged.features)
-        raw = torch.nn.functional.normalize(queries)
-        found[source, "untrained features"] = agreement(torch.cdist(raw, raw), verbs).flatten().tolist()
+        untrained, key = torch.nn.functional.normalize(queries), (source, "untrained features", "", "")
+        if key not in found:
+            found[key] = _record(key, agreement(torch.cdist(untrained, untrained), verbs))
         for name, kind in DISTANCES.items():
             if source != "COCO" and name == "saturating":  # without joints of the face it equals the next one
                 continue
@@ -265,20 +278,17 @@ def train_missing(people: dict[str, People], judged: People, verbs: list[str]) -
                     labels = labels or MatrixLabels(of_source.distances(kind))
                     embeddings = embed(train, labels, queries, rate, seed)
                     values = agreement(torch.cdist(embeddings, embeddings), verbs)
-                    found[key] = [round(each, 6) for each in values.flatten().tolist()]
-                    with RAW.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps({"key": key, "agreement": found[key]}) + "\n")
+                    found[key] = _record(key, values)
                     print(*key, *(f"{each:.3f}" for each in values.mean(1).tolist()), flush=True)
-    return found
 
 
-def chosen(found: dict[tuple[str, ...], list[float]], source: str, name: str, count: int) -> np.ndarray:
+def chosen(found: dict[tuple[str, ...], list[float]], source: str, name: str) -> np.ndarray:
     """Agreement `[3, S, Q]`: each half of the judged people at the rate that is best for the other half."""
     values = {
-        rate: np.stack([np.reshape(found[source, name, str(rate), str(seed)], (len(KS), count)) for seed in SEEDS], 1)
+        rate: np.stack([np.reshape(found[source, name, str(rate), str(seed)], (len(KS), -1)) for seed in SEEDS], 1)
         for rate in RATES
     }
-    half = np.arange(count) % 2 == 0
+    half = np.arange(values[RATES[0]].shape[2]) % 2 == 0
     result = np.empty_like(values[RATES[0]])
     for part in (half, ~half):
         best = max(RATES, key=lambda rate: values[rate][-1][:, ~part].mean())
@@ -303,6 +313,17 @@ def rows_of(values: dict[str, np.ndarray], reference: str) -> list[list[str]]:
     return rows
 
 
+HEAD = [title for k in KS for title in (f"@{k}", "difference to pixels")]
+
+
+def heads(source: str) -> str:
+    """The table of the heads that are trained on people of a source, from the recorded trainings."""
+    found = recorded()
+    values = {name: chosen(found, source, name) for name in DISTANCES if (source, name, str(RATES[0]), "1") in found}
+    values["untrained features"] = np.reshape(found[source, "untrained features", "", ""], (len(KS), 1, -1))
+    return table([["trained on", *HEAD], *rows_of(values, "pixels")])
+
+
 def page(weights: Path) -> str:
     """The tables."""
     coco, verbs_of_all = read_coco(weights)
@@ -310,23 +331,16 @@ def page(weights: Path) -> str:
     verbs, judged = [verbs_of_all[row] for row in rows], coco.at(rows)
     rest = coco.at([row for row, verb in enumerate(verbs_of_all) if not verb])
     people = {"COCO": rest, "LSPET": read_lspet(weights)}
-    found = train_missing(people, judged, verbs)
-    head = [title for k in KS for title in (f"@{k}", "difference to pixels")]
+    train_missing(people, judged, verbs)
     of_labels = {name: agreement(judged.distances(kind), verbs)[:, None].numpy() for name, kind in DISTANCES.items()}
     counts = ", ".join(f"{verb} {count}" for verb, count in Counter(verbs).most_common())
     parts = [
         f"{len(verbs)} judged people: {counts}. By chance, agreement is {chance(verbs):.3f}.",
         "## Label distances",
-        table([["label distance", *head], *rows_of(of_labels, "pixels")]),
+        table([["label distance", *HEAD], *rows_of(of_labels, "pixels")]),
     ]
     for source, of_source in people.items():
-        values = {}
-        for name in DISTANCES:
-            if (source, name, str(RATES[0]), str(SEEDS[0])) in found:
-                values[name] = chosen(found, source, name, len(verbs))
-        values["untrained features"] = np.reshape(found[source, "untrained features"], (len(KS), 1, len(verbs)))
-        title = f"## Embeddings of heads trained on {len(of_source.joints):,} people of {source}"
-        parts += [title, table([["trained on", *head], *rows_of(values, "pixels")])]
+        parts += [f"## Embeddings of heads trained on {len(of_source.joints):,} people of {source}", heads(source)]
     return "\n\n".join(parts)
 
 

@@ -45,7 +45,7 @@ GRADED = {
     "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank, ap",
     "graded cross entropy (`graded_instance_cross_entropy`)": "graded_instance_cross_entropy",
     "log-ratio (`log_ratio`)": "log_ratio",
-    "triplets (`triplet_margin`; the 30 nearest images are positives)": "triplet_margin, 30 nearest positive",
+    "triplets (`triplet_margin`; positives: the 30 nearest labels)": "triplet_margin, 30 nearest positive",
 }
 #: Networks that a captioner starts from.
 NETWORKS = {
@@ -61,7 +61,7 @@ PLANTED = {
     "rooms (777)": ("rooms_nyuv2", "audit, loss"),
     "captions (1,091)": ("flickr8k_1500", "audit, loss"),
     "house prices (1,400)": ("houses_535", "audit, loss"),
-    "house prices, cleanlab's regression": ("houses_535", "cleanlab"),
+    "house prices (cleanlab instead)": ("houses_535", "cleanlab"),
 }
 
 
