@@ -12,14 +12,14 @@ import math
 import re
 import statistics
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import typer.main
 from support.paths import ROOT
 
-from benchmarks import finetuning, presets, tables, through_labels
+from benchmarks import finetuning, pose_agreement, presets, tables, through_labels
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.trials.suite import suite_names
@@ -354,7 +354,7 @@ def test_the_table_of_nested_lengths_is_that_of_the_trainings():
 
 
 #: Trainings whose lines and tables have another form.
-OWN_FORMS = {"through_labels", "presets", "finetuning", "judged_pairs", "matryoshka", "teachers"}
+OWN_FORMS = {"through_labels", "presets", "finetuning", "judged_pairs", "matryoshka", "teachers", "pose_agreement"}
 
 
 @pytest.mark.parametrize("name", [name for name in RAW if name not in {*SUITES, *OWN_FORMS}])
@@ -382,6 +382,8 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     [
         (presets.table, "benchmarks/results/presets.md"),
         (through_labels.page, "benchmarks/results/through_labels.md"),
+        (partial(pose_agreement.heads, "COCO"), "benchmarks/results/pose_agreement.md"),
+        (partial(pose_agreement.heads, "LSPET"), "benchmarks/results/pose_agreement.md"),
         (presets.table_of_heads, "benchmarks/results/presets.md"),
         (finetuning.table, "benchmarks/results/finetuning.md"),
         (finetuning.table, "docs/finetuning.md"),
