@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.caption_sets import write_csv
+from numpy.lib.recfunctions import drop_fields
+from scipy.io import loadmat, savemat
+from support.caption_sets import write_csv, write_karpathy
 from support.class_layouts import write_cars_new, write_class_table, write_folders
 from support.commands import LAYOUTS, use_counts_of_miniatures
+from support.layouts import write_records
+from support.pose_sets import COCO_NAMES
 from support.refusals import refuses
 
 from contml import InputError
@@ -34,6 +40,7 @@ WRITERS = LAYOUTS | {
     "table/folders": write_folders,
     "table/captions": write_csv,
 }
+KARPATHY = {"captions/flickr, karpathy": lambda folder: write_karpathy(folder, coco=False)}
 SHORT = [
     *("model.backbone=small_cnn", "model.weights=none", "model.dim=8", "images.resize=36", "images.crop=32"),
     *("images.workers=0", "sampler.batches=2", "training.epochs=1", "training.select=none"),
@@ -48,7 +55,7 @@ def written(tmp_path_factory):
     def get(name):
         if name not in folders:
             folders[name] = tmp_path_factory.mktemp("written")
-            WRITERS[name](folders[name])
+            (WRITERS | KARPATHY)[name](folders[name])
         return folders[name]
 
     return get
@@ -230,3 +237,249 @@ def test_it_trains_and_is_reported(reader, tmp_path):
     run = train(load(base, changes), tmp_path / "runs")
     assert [row["event"] for row in run.rows()].count("evaluation") == 2
     assert (run.folder / "report.html").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# damage that only one layout can have
+
+
+def in_last(old, new):
+    """Write another text in the last line."""
+    return lambda lines: [*lines[:-1], lines[-1].replace(old, new, 1)]
+
+
+def note(number, **values):
+    """Change an annotation of COCO."""
+    return lambda content: content["annotations"][number].update(values)
+
+
+def without(key, place=None, of=None):
+    """Remove a key of a JSON file, or of one of its entries."""
+    return lambda content: (content if of is None else content[of][place]).pop(key)
+
+
+def ankle(x, y, v):
+    """Keypoints of COCO of which only the last one may be marked."""
+    return [0] * 48 + [x, y, v]
+
+
+def joints(edit):
+    """Change the matrix of LSP or LSPET."""
+    return lambda path: savemat(path, {"joints": edit(loadmat(path)["joints"])})
+
+
+def put(place, *values):
+    """Write numbers into the matrix of LSP or LSPET, after one another."""
+
+    def edit(matrix):
+        for at, value in zip(place, values, strict=True):
+            matrix[at] = value
+        return matrix
+
+    return joints(edit)
+
+
+def car(**values):
+    """Change the third record of Cars-196."""
+
+    def change(path):
+        found = loadmat(path)
+        for field, value in values.items():
+            found["annotations"][0, 2][field] = value
+        savemat(path, {name: found[name] for name in ("annotations", "class_names")})
+
+    return change
+
+
+def cars_without_classes(path):
+    found = loadmat(path)
+    found["annotations"] = drop_fields(found["annotations"], "class")
+    savemat(path, {name: found[name] for name in ("annotations", "class_names")})
+
+
+def room(kind, points):
+    """Replace the records of LSUN's training images by one."""
+    return lambda path: write_records(path, [("a", "x", kind, points, (9, 9))])
+
+
+def layout_map(change):
+    """Change the first map of LSUN."""
+
+    def changed(path):
+        path = sorted(path.glob("*.mat"))[0]
+        savemat(path, {"layout": change(loadmat(path)["layout"])})
+
+    return changed
+
+
+TRAIN, TEST = "person_keypoints_train2017.json", "person_keypoints_val2017.json"
+#: For each file: how it is changed (its lines, its content, or what is at its path), and subject, got, allowed and hint
+#: of the refusal. A subject without a file name begins after that of the file.
+DAMAGED = {
+    ("classes/cub", "CUB_200_2011/images.txt"): [
+        (lambda x: x[:-5], "image_class_labels.txt", "image 56; 5 of its images are not in images.txt"),
+        (lambda x: ["x y", *x[1:]], ":1: image_id", "'x'", "a whole number, 1 or more"),
+    ],
+    ("classes/cub", "CUB_200_2011/image_class_labels.txt"): [
+        (
+            lambda x: ["1 2", *x[1:]],
+            "images.txt: image 1",
+            "_1_0001_7.jpg, but image_class_labels.txt gives class 2, 002.",
+        ),
+        (lambda x: ["1 1", *x], ":2", "image_id 1 appears twice, first in line 1"),
+    ],
+    ("classes/cub", "CUB_200_2011/classes.txt"): [
+        (lambda x: x[:100], "", "no class 101, the class of image 41 (101.Black"),
+    ],
+    ("classes/cub", "CUB_200_2011/bounding_boxes.txt"): [
+        (lambda x: ["1 2.0 3.0 4.0", *x[1:]], ":1", "'1 2.0 3.0 4.0'", "image_id x y width height"),
+    ],
+    ("classes/cars", "cars_annos.mat"): [
+        (
+            cars_without_classes,
+            "",
+            "no field 'class' (they have relative_im_path, bbox_x1, bbox_y1, bbox_x2, bbox_y2, te",
+        ),
+        (car(**{"class": np.array([[197]])}), ": record 3 (car_ims/000003.jpg): class", "197", "1 to 196"),
+        (car(relative_im_path=np.zeros((0, 0))), ": record 3: relative_im_path", "[]", "file name"),
+        (car(relative_im_path="car_ims/000001.jpg"), ": record 3", "/000001.jpg appears twice, first in record 1"),
+    ],
+    ("classes/sop", "Stanford_Online_Products/Ebay_train.txt"): [
+        (lambda x: x[1:], ":1", "'1 1 2 cabinet_final/111085122872_0.JPG'", "image_id class_id super_class_id path"),
+        (lambda x: x[:-5], "", "35 train images of 7 classes (without 8)", "40 of 8", "missing=drop"),
+    ],
+    ("classes/sop", "Stanford_Online_Products/Ebay_test.txt"): [
+        (lambda x: [*x[:-1], x[-1][:9]], ":21", "'60 11322", "image_id"),
+        (lambda x: [*x, x[-1]], ":22", "lamp_final/111085134193_4.JPG appears twice, first in line 21"),
+        (lambda x: [*x, "61 5 6 kettle_final/x.JPG"], "", "product 5 is in train and in test (1 such products)"),
+    ],
+    ("classes/inshop", "Eval/list_eval_partition.txt"): [
+        (lambda x: x[2:], ":1", "'img/WOMEN/Dresses/id_00000001/01_0_front.jpg id_00000001 train'", "a number"),
+        (lambda x: x[:-4], "", "56 images, but 60"),
+        (in_last("gallery", "galery"), ":62: evaluation_status", "'galery'", "train, query, gallery"),
+        (in_last("img/", ""), ":62: image_name", "'MEN/", "img/"),
+        (lambda x: [*x, x[-1]], ":63", "/id_00000012/01_4_front.jpg appears twice, first in line 62"),
+        (in_last("gallery", "train"), "", "garment 12 is in train and in test (1 such garments)"),
+    ],
+    ("captions/flickr", "Flickr_8k.trainImages.txt"): [
+        (lambda x: [*x, "", x[3]], ":42", "1000003_0000000003.jpg appears twice, first in line 4"),
+        (lambda x: ["", " "], "", "names no images"),
+        (lambda x: x[:2], "Flickr8k.token.txt", "2 of 2 training images", "at least 3"),
+    ],
+    ("captions/flickr", "Flickr_8k.testImages.txt"): [
+        (lambda x: [*x, "1000005_0000000005.jpg"], "Flickr8k.token.txt", "5.jpg is in train and in test (1 such"),
+    ],
+    ("captions/flickr, karpathy", "dataset_flickr8k.json"): [
+        (without("images"), "", "no list 'images'"),
+        (without("sentences", 4, "images"), ": image 4", "no 'sentences'"),
+        (lambda x: x["images"][4].update(sentences=["text"]), ": image 4", "", "sentences"),
+        (lambda x: x["images"][4].update(split="dev"), ": image 4", "'dev'", "train, restval, val, test"),
+        (lambda x: x["images"].append(x["images"][2]), ": image 60", "02.jpg appears twice, first as image 2"),
+    ],
+    ("captions/coco", "annotations/captions_train2014.json"): [
+        (lambda x: x["images"][3].update(id=100), ": image id 100", "COCO_train2014_000000000100.jpg and"),
+        (lambda x: x["images"].pop(2), ": annotation ", "image id 114", "", "missing=drop"),
+        (without("caption", 5, "annotations"), "", "no 'caption'", "train must be a captions_*.json"),
+        (lambda x: x["annotations"].append(x["annotations"][5]), ": annotation ", "appears twice"),
+        (without("image_id", 5, "annotations"), "", "no 'image_id'", "captions_*.json"),
+        (without("file_name", 5, "images"), "", "'images' (id 135) has no 'file_name'"),
+        (without("annotations"), "", "no list 'annotations'", "captions_*.json"),
+        (lambda x: x.update(images="none"), "", "no list 'images'", "captions_*.json"),
+    ],
+    ("pose/coco", f"annotations/{TRAIN}"): [
+        (note(3, id=10), ": annotation 10"),
+        (note(3, image_id=99), ": annotation 11", "image id 99, which 'images' lacks (1 such", "", "missing=drop"),
+        (
+            lambda x: x["images"].append(x["images"][0] | {"file_name": "other.jpg"}),
+            ": image id 0",
+            "000000000000.jpg and other.jpg",
+        ),
+        (lambda x: x.update(annotations=[]), "", "'annotations'", "person_keypoints"),
+        (note(3, keypoints=[1, 2, 2]), ": annotation 11", "[1, 2, 2]", "17 times numbers x, y, v"),
+        (note(3, keypoints=ankle(float("nan"), 2, 2)), ": annotation 11", "[0, 0, ", "numbers x, y, v"),
+        (
+            note(3, keypoints=ankle(400, 2, 2)),
+            ": annotation 11",
+            "right_ankle is at 400, 2",
+            "000000000001.jpg of 200 x 90 pixels",
+            "resized",
+        ),
+        (note(3, category_id=9), ": annotation 11", "category_id is 9", "a category of the file"),
+        *((note(3, iscrowd=n), ": annotation 11: iscrowd", "", "0 or 1") for n in (float("nan"), 2, "maybe", 0.5)),
+        (without("keypoints", 0, "categories"), "", "no category has keypoints", "must be a person_keypoints_*.json"),
+        (
+            lambda x: x["categories"].append(x["categories"][0] | {"keypoints": ["nose"], "skeleton": []}),
+            "",
+            "2 different lists",
+            "same joints",
+        ),
+        (lambda x: x["categories"][0].update(skeleton=[[1, 18]]), ": skeleton", "joint 18 of 17", "1 to 17"),
+        (
+            lambda x: x["categories"][0].update(keypoints=[*COCO_NAMES[:9], *COCO_NAMES[9:][::-1]]),
+            *(TEST, "other keypoints", TRAIN),
+        ),
+    ],
+    ("pose/lsp", "lsp_dataset/joints.mat"): [
+        (joints(lambda x: x.transpose(1, 0, 2)), "", "[14, 3, 20], a file of LSPET, not of LSP", "", "lspet"),
+        (joints(lambda x: x[:, :13]), "", "float64 [3, 13, 20]", "[3, 14, n] (LSP) or [14, 3, n] (LSPET)"),
+        (joints(lambda x: x + 1), "", "a flag of 2", "0 or 1"),
+        (put([np.s_[2, :, 5]], np.nan), "", "flag", "0 or 1"),
+        (
+            joints(lambda x: x * np.array([2.5, 2.5, 1])[:, None, None]),
+            "",
+            "",
+            "pixels of the images",
+            "lsp_dataset and lsp_dataset_original",
+        ),
+        (put([np.s_[0, 9, 4]], np.nan), "", "left_shoulder of image 5"),  # MATLAB counts from 1
+        (put([np.s_[:2, 9, 4]], 0), "im0005.jpg", "left_shoulder is at -1, -1", "must be a place in the image"),
+    ],
+    ("pose/lsp", "lspet_dataset/joints.mat"): [
+        (
+            put([np.s_[9, 2, 4], np.s_[9, :2, 4]], 1, 0),  # inside the image
+            "im00005.jpg",
+            "left_shoulder is at -1, -1",
+            "must be a place in the image",
+        ),
+    ],
+    ("layout/lsun", "training.mat"): [
+        (room(3, np.ones((3, 2))), ": record 1 (a)", " [3, 2]", "4 points x, y for type 3"),
+        (room("nine", np.ones((2, 2))), ": record 1 (a)", "'type' is 'nine'", "whole number"),
+    ],
+    ("layout/lsun", "layout_seg"): [
+        (layout_map(lambda x: np.ones((4, 400))), ".mat", "400 x 4 pixels", "its image sun_0"),
+        (layout_map(lambda x: x + 0.5), ".mat", "numbers that are not whole", "one class number per pixel"),
+        (
+            lambda folder: [file.unlink() for file in folder.iterdir()],
+            "training.mat",
+            "0 images with a layout, of 40",
+            "at least 3",
+        ),
+    ],
+}
+#: Further options of the readers of these files.
+FURTHER = {
+    "classes/cub": {"crop_boxes": True},
+    "captions/flickr, karpathy": {"karpathy": "dataset_flickr8k.json"},
+    "layout/lsun": {"missing": "drop"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "change", "fields"),
+    [(*place, change, fields) for place, rows in DAMAGED.items() for change, *fields in rows],
+)
+def test_damage_of_a_layout_is_named(written, tmp_path, monkeypatch, name, file, change, fields):
+    use_counts_of_miniatures(monkeypatch)
+    path = Path(shutil.copytree(written(name), tmp_path / "data"), file)
+    if path.suffix == ".txt":
+        path.write_text("".join(f"{line}\n" for line in change(path.read_text().splitlines())))
+    elif path.suffix == ".json":
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+    else:
+        change(path)
+    subject, *others = fields
+    with refuses(path.name + subject if subject[:1] in ("", ":") else subject, *others):
+        Reader(name, tmp_path / "data")(**FURTHER.get(name, {}))

@@ -53,52 +53,6 @@ def test_boxes_of_birds(tmp_path, monkeypatch):
         task.train.image(1)
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "subject", "fields"),
-    [
-        (
-            "images.txt",
-            lambda lines: lines[:-5],
-            "image_class_labels.txt",
-            ("image 56; 5 of its images are not in images.txt", "", "images.txt"),
-        ),
-        (
-            "image_class_labels.txt",
-            lambda lines: ["1 2", *lines[1:]],
-            "images.txt: image 1",
-            (
-                "001.Black_footed_Bird_1/Black_Footed_Bird_1_0001_7.jpg, but image_class_labels.txt gives class 2, "
-                "002.Black_footed_Bird_2",
-            ),
-        ),
-        (
-            "image_class_labels.txt",
-            lambda lines: ["1 1", *lines],
-            "image_class_labels.txt:2",
-            ("image_id 1 appears twice, first in line 1",),
-        ),
-        (
-            "images.txt",
-            lambda lines: ["x y", *lines[1:]],
-            "images.txt:1: image_id",
-            ("'x'", "a whole number, 1 or more"),
-        ),
-        ("classes.txt", lambda lines: lines[:100], "classes.txt", ("no class 101, the class of image 41 (101.Black",)),
-        (
-            "bounding_boxes.txt",
-            lambda lines: ["1 2.0 3.0 4.0", *lines[1:]],
-            "bounding_boxes.txt:1",
-            ("'1 2.0 3.0 4.0'", "image_id x y width height"),
-        ),
-    ],
-)
-def test_damaged_lists_of_birds(tmp_path, monkeypatch, file, change, subject, fields):
-    root = write_cub(tmp_path)
-    published(monkeypatch, "cub")
-    edit(root / file, change)
-    rejected((subject, *fields), cub, root, crop_boxes=True)
-
-
 def test_an_incomplete_copy_of_birds(tmp_path, monkeypatch):
     root = write_cub(tmp_path)
     fields = ("images.txt", "40 train images of 8 classes (without 9, 10, 11, ...)", "5,864 of 100", "missing=drop")
@@ -190,43 +144,6 @@ def test_cars_without_the_labels_of_the_test_half(tmp_path, monkeypatch):
     task = cars(str(tmp_path), missing="drop")
     assert (len(task.train), len(task.test)) == (24, 12)
     assert {Path(name).parent.name for name in task.test.names} == {"cars_train"}
-
-
-def change_records(path, fields=None, **values):
-    found = loadmat(path)
-    table = found["annotations"]
-    if fields is not None:
-        kept = np.zeros(table.shape, dtype=[(field, object) for field in fields])
-        for field in fields:
-            kept[field] = table[field]
-        table = kept
-    for field, value in values.items():
-        table[0, 2][field] = value
-    savemat(path, {"annotations": table, "class_names": found["class_names"]})
-
-
-@pytest.mark.parametrize(
-    ("change", "subject", "fields"),
-    [
-        (
-            {"fields": ("relative_im_path", "bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "test")},
-            "",
-            ("no field 'class' (they have relative_im_path, bbox_x1, bbox_y1, bbox_x2, bbox_y2, test)",),
-        ),
-        ({"class": np.array([[197]])}, ": record 3 (car_ims/000003.jpg): class", ("197", "1 to 196")),
-        ({"relative_im_path": np.zeros((0, 0))}, ": record 3: relative_im_path", ("[]", "file name")),
-        (
-            {"relative_im_path": "car_ims/000001.jpg"},
-            ": record 3",
-            ("car_ims/000001.jpg appears twice, first in record 1",),
-        ),
-    ],
-)
-def test_damaged_records_of_cars(tmp_path, monkeypatch, change, subject, fields):
-    published(monkeypatch, "cars_old")
-    write_cars_old(tmp_path)
-    change_records(tmp_path / "cars_annos.mat", **change)
-    rejected((f"cars_annos.mat{subject}", *fields), cars, tmp_path)
 
 
 def test_damaged_files_of_cars(tmp_path, monkeypatch):

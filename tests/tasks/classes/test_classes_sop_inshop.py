@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from support.class_copies import edit, published, rejected
 from support.class_layouts import write_inshop, write_sop
 
@@ -20,43 +19,6 @@ def test_products(tmp_path, monkeypatch):
     assert task.train.labels.colours().classes[:2] == ["cabinet 1", "chair 2"]
     assert task.train.labels.colours().classes[2] == "coffee maker 3"
     assert task.test.recall_at == (1, 10, 100, 1000)
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "subject", "fields"),
-    [
-        (
-            "Ebay_train.txt",
-            lambda lines: lines[1:],
-            ":1",
-            ("'1 1 2 cabinet_final/111085122872_0.JPG'", "image_id class_id super_class_id path"),
-        ),
-        (
-            "Ebay_train.txt",
-            lambda lines: lines[:-5],
-            "",
-            ("35 train images of 7 classes (without 8)", "40 of 8", "missing=drop"),
-        ),
-        ("Ebay_test.txt", lambda lines: [*lines[:-1], lines[-1][:9]], ":21", ("'60 11322", "image_id")),
-        (
-            "Ebay_test.txt",
-            lambda lines: [*lines, lines[-1]],
-            ":22",
-            ("lamp_final/111085134193_4.JPG appears twice, first in line 21",),
-        ),
-        (
-            "Ebay_test.txt",
-            lambda lines: [*lines, "61 5 6 kettle_final/x.JPG"],
-            "",
-            ("product 5 is in train and in test (1 such products)",),
-        ),
-    ],
-)
-def test_damaged_lists_of_products(tmp_path, monkeypatch, file, change, subject, fields):
-    root = write_sop(tmp_path)
-    published(monkeypatch, "sop")
-    edit(root / file, change)
-    rejected((f"{file}{subject}", *fields), sop, root)
 
 
 # In-Shop
@@ -98,37 +60,3 @@ def test_a_garment_with_one_image_is_used(tmp_path):
     edit(path, lambda lines: [str(len(lines) - 6), lines[1], lines[2], *lines[7:]])
     task = inshop(str(tmp_path), missing="drop")
     assert task.train.labels.class_ids.unique(return_counts=True)[1].tolist() == [1, *[5] * 7]
-
-
-@pytest.mark.parametrize(
-    ("change", "subject", "fields"),
-    [
-        (
-            lambda lines: lines[2:],
-            ":1",
-            ("'img/WOMEN/Dresses/id_00000001/01_0_front.jpg id_00000001 train'", "a number"),
-        ),
-        (lambda lines: lines[:-4], "", ("56 images, but 60",)),
-        (
-            lambda lines: [*lines[:-1], lines[-1].replace("gallery", "galery")],
-            ":62: evaluation_status",
-            ("'galery'", "train, query, gallery"),
-        ),
-        (lambda lines: [*lines[:-1], lines[-1].replace("img/", "", 1)], ":62: image_name", ("'MEN/", "img/")),
-        (
-            lambda lines: [*lines, lines[-1]],
-            ":63",
-            ("img/MEN/Jackets_Vests/id_00000012/01_4_front.jpg appears twice, first in line 62",),
-        ),
-        (
-            lambda lines: [*lines[:-1], lines[-1].replace("gallery", "train")],
-            "",
-            ("garment 12 is in train and in test (1 such garments)",),
-        ),
-    ],
-)
-def test_damaged_lists_of_garments(tmp_path, monkeypatch, change, subject, fields):
-    write_inshop(tmp_path)
-    published(monkeypatch, "inshop")
-    edit(tmp_path / "Eval/list_eval_partition.txt", change)
-    rejected((f"Eval/list_eval_partition.txt{subject}", *fields), inshop, tmp_path)

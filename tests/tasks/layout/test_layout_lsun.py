@@ -233,42 +233,6 @@ def test_a_missing_map_is_named(tmp_path, monkeypatch, copy):
     assert lsun(str(tmp_path), missing="drop").train.excluded == {"without a label map file": 1}
 
 
-def halved(path, more=0.5):
-    savemat(path, {"layout": loadmat(path)["layout"] + more})
-
-
-@pytest.mark.parametrize(
-    ("change", "fields"),
-    [
-        (
-            lambda f: write_records(f / "training.mat", [("a", "x", 3, np.ones((3, 2)), (9, 9))]),
-            ("training.mat: record 1 (a)", " [3, 2]", "4 points x, y for type 3"),
-        ),
-        (
-            lambda f: write_records(f / "training.mat", [("a", "x", "nine", np.ones((2, 2)), (9, 9))]),
-            ("training.mat: record 1 (a)", "'type' is 'nine'", "whole number"),
-        ),
-        (
-            lambda f: savemat(sorted((f / "layout_seg").glob("*.mat"))[0], {"layout": np.ones((4, 400))}),
-            (".mat", "400 x 4 pixels", "its image sun_0"),
-        ),
-        (
-            lambda f: halved(sorted((f / "layout_seg").glob("*.mat"))[0]),
-            (".mat", "numbers that are not whole", "one class number per pixel"),
-        ),
-        (
-            lambda f: [file.unlink() for file in (f / "layout_seg").iterdir()],
-            ("training.mat", "0 images with a layout, of 4", "at least 3"),
-        ),
-    ],
-)
-def test_bad_files(tmp_path, change, fields):
-    write_lsun(tmp_path, train=4, validation=4)
-    change(tmp_path)
-    with refuses(*fields):
-        lsun(str(tmp_path), missing="drop")
-
-
 def test_missing_folders(tmp_path):
     with refuses(str(tmp_path), "neither surface_relabel/ nor layout_seg/", "", "maps=points"):
         lsun(str(tmp_path))

@@ -109,58 +109,6 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("name", "edit", "fields"),
-    [
-        (
-            "lsp_dataset",
-            lambda joints: joints.transpose(1, 0, 2),
-            {"got": "[14, 3, 8], a file of LSPET, not of LSP", "hint": "lspet"},
-        ),
-        (
-            "lsp_dataset",
-            lambda joints: joints[:, :13],
-            {"got": "float64 [3, 13, 8]", "allowed": "[3, 14, n] (LSP) or [14, 3, n] (LSPET)"},
-        ),
-        ("lsp_dataset", lambda joints: joints + 1, {"got": "a flag of 2", "allowed": "0 or 1"}),
-        (
-            "lsp_dataset",
-            lambda joints: np.where(np.arange(8) == 5, np.nan, joints) * [[[1]], [[1]], [[0]]],
-            {"got": "flag", "allowed": "0 or 1"},
-        ),
-        (
-            "lsp_dataset",
-            lambda joints: joints * np.array([2.5, 2.5, 1])[:, None, None],
-            {"allowed": "pixels of the images", "hint": "lsp_dataset and lsp_dataset_original"},
-        ),
-    ],
-)
-def test_matrices_that_are_wrong(own, name, edit, fields):
-    with refuses(f"{name}/joints.mat", **fields):
-        lsp(own(name, edit), **SMALL)
-
-
-def test_a_joint_that_is_not_a_number(own):
-    def edit(joints):
-        joints[0, 9, 4] = np.nan
-        return joints
-
-    with refuses("lsp_dataset/joints.mat", "left_shoulder of image 5"):
-        lsp(own("lsp_dataset", edit), **SMALL)
-
-
-@pytest.mark.parametrize(("name", "index"), [("lsp_dataset", np.s_[:2, 9, 4]), ("lspet_dataset", np.s_[9, :2, 4])])
-def test_a_joint_that_cannot_be_in_its_image(own, name, index):
-    def edit(joints):
-        if name == "lspet_dataset":
-            joints[9, 2, 4] = 1  # inside the image
-        joints[index] = 0  # MATLAB counts from 1
-        return joints
-
-    with refuses("im", "left_shoulder is at -1, -1", "must be a place in the image"):
-        lsp(own(name, edit), **SMALL)
-
-
 def test_missing_files(own, tmp_path):
     root = own("lsp_dataset", lambda joints: joints)
     (tmp_path / "lsp_dataset" / "images" / "im0003.jpg").unlink()
