@@ -1,10 +1,12 @@
 """The miners against slow loops, ties and empty sides; their draws; what their weights mean to a loss."""
 
+import itertools
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from support import reference_pairs
 from support.choices import pairwise
 from support.miners import FixedWeights
 from support.refusals import refuses
@@ -42,11 +44,6 @@ def rows_of(candidates, part):
     return Candidates(c.similarity[part], c.positive[part], c.negative[part], c.anchors[part], c.dim)
 
 
-def pairs_of(candidates, weights):
-    """The weights of the valid pairs, 0 elsewhere."""
-    return weights * (candidates.positive | candidates.negative)
-
-
 def listed(candidates, anchor):
     """(positives, negatives, similarities) of an anchor, as lists."""
     return (
@@ -56,46 +53,20 @@ def listed(candidates, anchor):
     )
 
 
-def vthm_loop(candidates, epsilon):
-    weights = torch.zeros_like(candidates.similarity)
-    for a in range(len(weights)):
-        positives, negatives, s = listed(candidates, a)
-        for n in negatives:
-            weights[a, n] = float(any(s[n] > s[p] - epsilon for p in positives if s[p] == min(s[q] for q in positives)))
-        for p in positives:
-            weights[a, p] = float(any(s[p] < s[n] + epsilon for n in negatives if s[n] == max(s[q] for q in negatives)))
-    return weights
-
-
-def semi_hard_loop(candidates):
-    weights = torch.zeros_like(candidates.similarity)
-    for a in range(len(weights)):
-        positives, negatives, s = listed(candidates, a)
-        for p in positives:
-            weights[a, p] += 1
-            farther = [n for n in negatives if s[n] < s[p]]
-            if farther:
-                weights[a, max(farther, key=lambda n: s[n])] += 1  # max: the first of equals
-    return weights
-
-
-def hardest_loop(candidates):
-    weights = torch.zeros_like(candidates.similarity)
-    for a in range(len(weights)):
-        positives, negatives, s = listed(candidates, a)
-        if positives:
-            weights[a, min(positives, key=lambda p: s[p])] = 1
-        if negatives:
-            weights[a, max(negatives, key=lambda n: s[n])] = 1
-    return weights
-
-
 LOOPS = {
-    "vthm": (VTHM, lambda c: vthm_loop(c, 0.1)),
-    "vthm, epsilon 0": (lambda: VTHM(0.0), lambda c: vthm_loop(c, 0.0)),
-    "semi_hard": (SemiHard, semi_hard_loop),
-    "hardest": (Hardest, hardest_loop),
+    "vthm": (VTHM, reference_pairs.vthm),
+    "vthm, epsilon 0": (lambda: VTHM(0.0), lambda s, classes: reference_pairs.vthm(s, classes, epsilon=0.0)),
+    "semi_hard": (SemiHard, reference_pairs.semi_hard),
+    "hardest": (Hardest, reference_pairs.hardest),
 }
+
+
+def assert_mined_as_by_the_loop(name, candidates, classes):
+    make, loop = LOOPS[name]
+    expected = torch.zeros_like(candidates.similarity)
+    for a, j in itertools.chain(*loop(candidates.similarity, classes)):
+        expected[a, j] += 1
+    assert torch.equal(make()(candidates) * (candidates.positive | candidates.negative), expected)
 
 
 def probabilities(candidates, anchor, cutoff, upper):
@@ -119,9 +90,7 @@ def probabilities(candidates, anchor, cutoff, upper):
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("case", CLASS_CASES, ids=str)
 def test_miner_equals_its_loop(case, name):
-    make, loop = LOOPS[name]
-    candidates = candidates_of(case.embeddings, case.classes)
-    assert torch.equal(pairs_of(candidates, make()(candidates)), pairs_of(candidates, loop(candidates)))
+    assert_mined_as_by_the_loop(name, candidates_of(case.embeddings, case.classes), case.classes)
 
 
 @settings(max_examples=40, deadline=None)
@@ -131,8 +100,8 @@ def test_miners_on_drawn_batches(batch, levels):
     if levels is not None:  # ties
         rounded = (candidates.similarity * levels).round() / levels
         candidates = Candidates(rounded, candidates.positive, candidates.negative, candidates.anchors, candidates.dim)
-    for make, loop in LOOPS.values():
-        assert torch.equal(pairs_of(candidates, make()(candidates)), pairs_of(candidates, loop(candidates)))
+    for name in LOOPS:
+        assert_mined_as_by_the_loop(name, candidates, batch[1])
 
 
 @pytest.mark.parametrize("name", MINERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from contml.contracts import Candidates
 from contml.losses import LOSSES, PairLoss
-from contml.losses.dro import kl_robust
 from contml.losses.pair_weights import pair_weights
 from contml.mining import MINERS, Miner
 from contml.training.hdml import pull
@@ -283,16 +281,6 @@ def test_lower_precision_of_the_input_costs_no_more_than_its_rounding(member, no
 # mining
 
 
-def kept_by(name, embeddings, classes):
-    """The pairs that a miner keeps, as its paper says: lists of (anchor, positive) and of (anchor, negative)."""
-    if name == "vthm":
-        return reference_pairs.vthm(embeddings, classes)
-    if name == "hardest":
-        return reference_pairs.hardest(embeddings, classes)
-    every_positive = [(i, j) for i in range(len(classes)) for j in reference_pairs.positives(classes, i)]
-    return every_positive, [(a, n) for a, _, n in reference_pairs.semi_hard(embeddings, classes)]
-
-
 MINED = [
     Member("raw", reference_pairs.raw),
     Member("binomial_deviance", reference_pairs.binomial_deviance),
@@ -306,7 +294,7 @@ MINED = [
 def test_mined_pairs_equal_the_loop_over_their_list(case, name, member):
     loss = member.make(miner=MINERS[name]())
     theirs = case.leaf()
-    kept = kept_by(name, case.embeddings, case.classes)
+    kept = getattr(reference_pairs, name)(reference_pairs.cosines(case.embeddings), case.classes)
     expected = value_and_gradients(member.value(theirs, case.classes, kept=kept), theirs)
     for loss.block_rows in (None, 1, 7):
         ours = case.leaf()
@@ -397,52 +385,6 @@ def test_weights_of_pairs_are_those_of_the_paper(case, name):
     for choice in options:
         found = pair_weights(make(name, **choice), case.embeddings, case.classes)
         assert_same([found], [closed_form(case.embeddings, case.classes, **choice)])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# DRO: the worst distribution, and the losses that it contains
-
-
-def test_no_distribution_is_worse_than_that_of_kl():
-    generator = torch.Generator().manual_seed(0)
-    losses, gamma = torch.rand(6, generator=generator, dtype=torch.float64), 0.3
-    value = float(kl_robust(losses, torch.zeros(6, dtype=torch.int64), gamma)[0])
-    assert value == pytest.approx(float(reference_classes.kl_robust(list(losses), gamma)), rel=1e-12)
-    best = torch.softmax(losses / gamma, 0)
-    assert reference_classes.kl_objective(losses.tolist(), best.tolist(), gamma) == pytest.approx(value, rel=1e-12)
-    # Of any kind, and near the best one.
-    anywhere = torch.distributions.Dirichlet(torch.full((6,), 0.7, dtype=torch.float64)).sample((2000,))
-    near = torch.softmax(best.log() + 0.1 * torch.randn(2000, 6, generator=generator, dtype=torch.float64), 1)
-    for p in [*anywhere.tolist(), *near.tolist()]:
-        assert reference_classes.kl_objective(losses.tolist(), p, gamma) < value
-
-
-def grouped(case, alpha, beta, base):
-    """l = base - s for positives and s - base for negatives; a group and a gamma for each anchor and sign."""
-    s = reference_pairs.cosines(case.embeddings)
-    losses, groups = [], []
-    for i in range(len(case.classes)):
-        for j in reference_pairs.positives(case.classes, i):
-            losses.append(base - s[i][j])
-            groups.append(2 * i)
-        for j in reference_pairs.negatives(case.classes, i):
-            losses.append(s[i][j] - base)
-            groups.append(2 * i + 1)
-    gammas = torch.tensor([1 / alpha, 1 / beta] * len(case.classes), dtype=torch.float64)
-    return torch.stack(losses), torch.tensor(groups), gammas
-
-
-def test_raw_is_a_case_of_dro_with_a_dummy_up_to_the_logarithms_of_the_group_sizes():
-    case = CASES["unequal class sizes"]
-    alpha, beta, base = 2.0, 50.0, 0.5
-    values = kl_robust(*grouped(case, alpha, beta, base), dummy=True)
-    total = 0.0
-    for i in range(len(case.classes)):
-        p, n = reference_pairs.positives(case.classes, i), reference_pairs.negatives(case.classes, i)
-        total += float(values[2 * i]) + math.log(len(p) + 1) / alpha
-        total += float(values[2 * i + 1]) + math.log(len(n) + 1) / beta
-    ours = LOSSES["raw"](alpha, beta, base)(case.embeddings, case.classes)
-    assert total / len(case.classes) == pytest.approx(float(ours), rel=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ by its index, never by a value. Where a square root or a norm has no derivative 
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections.abc import Sequence
 
 import torch
@@ -21,13 +23,21 @@ EPS = 1e-6  # added to both distances inside the log of the log-ratio loss
 # distances, each for one pair
 
 
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """x.y of two vectors `[d]`."""
+    return (x.double() * y.double()).sum()
+
+
+def unit(x: Tensor) -> Tensor:
+    """x / |x|; zeros stay zeros."""
+    norm = _root(dot(x, x))
+    return x.double() / norm if norm > 0 else x.double() * 0.0
+
+
 def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
     """D(x, y) = sum_k (x_k - y_k)^2."""
-    total = torch.zeros((), dtype=torch.float64)
-    for k in range(len(x)):
-        difference = x[k].double() - y[k].double()
-        total = total + difference * difference
-    return total
+    difference = x.double() - y.double()
+    return dot(difference, difference)
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
@@ -37,7 +47,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """s(x, y) = x.y / (|x| |y|)."""
-    return _dot(_unit(x), _unit(y))
+    return dot(unit(x), unit(y))
 
 
 def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor) -> Tensor:
@@ -119,17 +129,12 @@ def dense_triplet(
     embeddings = embeddings.double()
     label_distances = label_distances.double()
     batch = len(embeddings)
-    unit = [_unit(embeddings[i]) for i in range(batch)]
-    of_anchors = []
+    x, of_anchors = [unit(row) for row in embeddings], []
     for row, a in enumerate(_positions(anchors, batch)):
         losses = []
-        for i in range(batch):
-            for j in range(batch):
-                if i == a or j == a or not label_distances[row, i] < label_distances[row, j]:
-                    continue
-                losses.append(
-                    _hinge(squared_euclidean(unit[a], unit[i]) - squared_euclidean(unit[a], unit[j]) + margin)
-                )
+        for i, j in itertools.product(range(batch), repeat=2):
+            if a not in (i, j) and label_distances[row, i] < label_distances[row, j]:
+                losses.append(_hinge(squared_euclidean(x[a], x[i]) - squared_euclidean(x[a], x[j]) + margin))
         of_anchors.append(losses)
     return _mean_of_means(of_anchors, embeddings)
 
@@ -147,37 +152,14 @@ def triplet_margin(
     All valid triplets: target `[A,B]` is 0 for a positive p (p != a), 1 for a negative n. reduction: "mean" over all
     valid triplets of the batch, "nonzero" over those with a loss > 0, "sum".
     """
-    embeddings = embeddings.double()
-    batch = len(embeddings)
-    losses = []
-    for row, a in enumerate(_positions(anchors, batch)):
-        for p in range(batch):
-            if p == a or target[row, p] != 0.0:
-                continue
-            for n in range(batch):
-                if n == a or target[row, n] != 1.0:
-                    continue
-                if distance == "cosine":
-                    excess = cosine(embeddings[a], embeddings[n]) - cosine(embeddings[a], embeddings[p])
-                elif distance == "euclidean":
-                    excess = euclidean(embeddings[a], embeddings[p]) - euclidean(embeddings[a], embeddings[n])
-                elif distance == "squared_euclidean":
-                    near = squared_euclidean(embeddings[a], embeddings[p])
-                    excess = near - squared_euclidean(embeddings[a], embeddings[n])
-                else:
-                    raise ValueError(distance)
-                losses.append(_hinge(excess + margin))
-    if reduction == "mean":
-        count = len(losses)
-    elif reduction == "nonzero":
-        count = len([loss for loss in losses if loss > 0.0])
-    elif reduction == "sum":
-        count = 1
-    else:
-        raise ValueError(reduction)
-    if not losses or count == 0:
-        return _zero(embeddings)
-    return _sum(losses) / count
+    far = {"cosine": lambda x, y: -cosine(x, y), "euclidean": euclidean, "squared_euclidean": squared_euclidean}
+    e, batch, losses = embeddings.double(), range(len(embeddings)), []
+    for row, a in enumerate(_positions(anchors, len(batch))):
+        for p in (p for p in batch if p != a and target[row, p] == 0.0):
+            for n in (n for n in batch if n != a and target[row, n] == 1.0):
+                losses.append(_hinge(far[distance](e[a], e[p]) - far[distance](e[a], e[n]) + margin))
+    count = {"mean": len(losses), "nonzero": sum(bool(loss > 0.0) for loss in losses), "sum": 1}[reduction]
+    return _zero(e) + _sum(losses) / max(count, 1)
 
 
 def margin_loss(
@@ -192,31 +174,14 @@ def margin_loss(
     d = sqrt(D + 1e-8) on the unit sphere. The divisor is the number of triplets whose positive term is > 0 plus the
     number whose negative term is > 0. boundary: a scalar, or `[C]`: b_a is that of the anchor's class.
     """
-    embeddings = embeddings.double()
-    batch = len(embeddings)
-    unit = [_unit(embeddings[i]) for i in range(batch)]
-    terms = []
-    count = 0
-    for a in _positions(anchors, batch):
-        b = (boundary if boundary.dim() == 0 else boundary[int(classes[a])]).double()
-        for p in range(batch):
-            if p == a or int(classes[p]) != int(classes[a]):
-                continue
-            for n in range(batch):
-                if int(classes[n]) == int(classes[a]):
-                    continue
-                d_ap = torch.sqrt(squared_euclidean(unit[a], unit[p]) + 1e-8)
-                d_an = torch.sqrt(squared_euclidean(unit[a], unit[n]) + 1e-8)
-                positive = _hinge(d_ap - b + margin)
-                negative = _hinge(b - d_an + margin)
-                terms.append(positive + negative)
-                if positive > 0.0:
-                    count += 1
-                if negative > 0.0:
-                    count += 1
-    if count == 0:
-        return _zero(embeddings) + _zero(boundary)
-    return _sum(terms) / count
+    x, c, terms = [unit(row) for row in embeddings], classes.tolist(), []
+    for a in _positions(anchors, len(x)):
+        b = (boundary if boundary.dim() == 0 else boundary[c[a]]).double()
+        d = [torch.sqrt(squared_euclidean(x[a], y) + 1e-8) for y in x]
+        for p in (p for p in range(len(x)) if p != a and c[p] == c[a]):
+            for n in (n for n in range(len(x)) if c[n] != c[a]):
+                terms += [_hinge(d[p] - b + margin), _hinge(b - d[n] + margin)]
+    return _zero(embeddings) + _zero(boundary) + _sum(terms) / max(1, sum(bool(term > 0.0) for term in terms))
 
 
 def proxy_anchor(
@@ -227,27 +192,13 @@ def proxy_anchor(
     plus 1/|P| sum_{p in P} log(1 + sum_{x in X_p-} e^{alpha (s(x,p) + delta)}). P: all proxies `[C,d]`, one per class;
     P+: those with an item in the batch; X_p+: the items of p's class, X_p-: the rest.
     """
-    embeddings = embeddings.double()
-    proxies = proxies.double()
     pull, push = [], []
-    for c in range(len(proxies)):
-        positives, negatives = [], []
-        for i in range(len(embeddings)):
-            s = cosine(embeddings[i], proxies[c])
-            if int(classes[i]) == c:
-                positives.append(-alpha * (s - delta))
-            else:
-                negatives.append(alpha * (s + delta))
-        if positives:
-            pull.append(_log_one_plus_sum_exp(positives))
-        if negatives:
-            push.append(_log_one_plus_sum_exp(negatives))
-    loss = _zero(embeddings) + _zero(proxies)
-    if pull:
-        loss = loss + _sum(pull) / len(pull)
-    if push:
-        loss = loss + _sum(push) / len(proxies)
-    return loss
+    for c, proxy in enumerate(proxies):
+        s = [cosine(x, proxy) for x in embeddings]
+        if c in classes.tolist():
+            pull.append(log_one_plus_sum_exp([-alpha * (s[i] - delta) for i in range(len(s)) if classes[i] == c]))
+        push.append(log_one_plus_sum_exp([alpha * (s[i] + delta) for i in range(len(s)) if classes[i] != c]))
+    return _zero(embeddings) + _zero(proxies) + _sum(pull) / len(pull) + _sum(push) / len(proxies)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -257,40 +208,6 @@ def proxy_anchor(
 def ranking(distances: Tensor) -> list[int]:
     """The gallery `[G]` of one query, nearest first, ties by lower index."""
     return sorted(range(len(distances)), key=lambda g: (distances[g].item(), g))
-
-
-def mean_label_distance_at_k(distances_embedding: Tensor, label_distances: Tensor, k: int) -> float:
-    """1/|Q| sum_q 1/K sum_{r=1..K} D_y(q, item at rank r); both matrices `[Q,G]`, 1 <= K <= G."""
-    queries, gallery = distances_embedding.shape
-    if not 1 <= k <= gallery:
-        raise ValueError(k)
-    total = 0.0
-    for q in range(queries):
-        of_query = 0.0
-        for g in ranking(distances_embedding[q])[:k]:
-            of_query += label_distances[q, g].item()
-        total += of_query / k
-    return total / queries
-
-
-def ndcg_at_k(distances_embedding: Tensor, label_distances: Tensor, k: int) -> float:
-    """1/|Q| sum_q DCG_K / ideal DCG_K, DCG_K = sum_{r=1..K} 2^{-log2(D_y + 1)} / log2(r + 1).
-
-    The ideal ranks the whole gallery by label distance. Both matrices `[Q,G]`, 1 <= K <= G.
-    """
-    queries, gallery = distances_embedding.shape
-    if not 1 <= k <= gallery:
-        raise ValueError(k)
-    total = 0.0
-    for q in range(queries):
-        dcg = 0.0
-        for rank, g in enumerate(ranking(distances_embedding[q])[:k], start=1):
-            dcg += 1.0 / (1.0 + label_distances[q, g].item()) / math.log2(rank + 1)
-        ideal = 0.0
-        for rank, g in enumerate(ranking(label_distances[q])[:k], start=1):
-            ideal += 1.0 / (1.0 + label_distances[q, g].item()) / math.log2(rank + 1)
-        total += dcg / ideal
-    return total / queries
 
 
 def average_ranks(x: Tensor) -> list[float]:
@@ -305,21 +222,23 @@ def average_ranks(x: Tensor) -> list[float]:
 
 def spearman(x: Tensor, y: Tensor) -> float:
     """The Pearson correlation of the average ranks; nan where one side is constant."""
-    rank_x, rank_y = average_ranks(x), average_ranks(y)
-    n = len(rank_x)
-    mean_x, mean_y = sum(rank_x) / n, sum(rank_y) / n
-    covariance = variance_x = variance_y = 0.0
-    for i in range(n):
-        covariance += (rank_x[i] - mean_x) * (rank_y[i] - mean_y)
-        variance_x += (rank_x[i] - mean_x) ** 2
-        variance_y += (rank_y[i] - mean_y) ** 2
-    if variance_x == 0.0 or variance_y == 0.0:
-        return math.nan
-    return covariance / math.sqrt(variance_x * variance_y)
+    ranks = [average_ranks(x), average_ranks(y)]
+    return statistics.correlation(*ranks) if all(len(set(each)) > 1 for each in ranks) else math.nan
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # small parts
+
+
+def log_sum_exp(exponents: list[Tensor]) -> Tensor:
+    """log sum_k e^{x_k} of a list that is not empty."""
+    top = max(x.item() for x in exponents)  # taken out and put back: nothing overflows
+    return top + torch.log(_sum([torch.exp(x - top) for x in exponents]))
+
+
+def log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
+    """log(1 + sum_k e^{x_k}), 0 for an empty list."""
+    return log_sum_exp([torch.zeros((), dtype=torch.float64), *exponents])
 
 
 def _positions(anchors: Sequence[int] | Tensor | None, batch: int) -> list[int]:
@@ -347,25 +266,5 @@ def _root(x: Tensor) -> Tensor:
     return torch.sqrt(x) if x > 0.0 else x * 0.0
 
 
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    total = torch.zeros((), dtype=torch.float64)
-    for k in range(len(x)):
-        total = total + x[k].double() * y[k].double()
-    return total
-
-
-def _unit(x: Tensor) -> Tensor:
-    norm = _root(_dot(x, x))
-    return x.double() / norm if norm > 0.0 else x.double() * 0.0
-
-
 def _hinge(x: Tensor) -> Tensor:
     return x if x > 0.0 else x * 0.0
-
-
-def _log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
-    top = max(0.0, *[e.item() for e in exponents])  # taken out and put back: nothing overflows
-    total = torch.exp(torch.tensor(-top, dtype=torch.float64))
-    for e in exponents:
-        total = total + torch.exp(e - top)
-    return top + torch.log(total)

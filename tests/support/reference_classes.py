@@ -8,6 +8,7 @@ is their number. s and S are the cosine similarity, D the squared Euclidean dist
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -45,14 +46,12 @@ def instance_cross_entropy(
     """
     similarity = cosines(embeddings)
     rows = _positions(anchors, len(embeddings))
-    loss = _zero(embeddings)
+    log_p = []
     for a in rows:
         p, n = partners(classes, a, kept)
-        for i in p:
-            match = scale * similarity[a][i]
-            log_p = match - log_sum_exp([match, *(scale * similarity[a][j] for j in n)])
-            loss = loss - log_p
-    return loss / len(rows)
+        others = [scale * similarity[a][j] for j in n]
+        log_p += [scale * similarity[a][i] - log_sum_exp([scale * similarity[a][i], *others]) for i in p]
+    return _zero(embeddings) - _sum(log_p) / len(rows)
 
 
 def instance_cross_entropy_weights(
@@ -71,10 +70,8 @@ def instance_cross_entropy_weights(
         if not p or not n:
             continue
         others = log_sum_exp([scale * similarity[a][j] for j in n])
-        log_one_minus_p = []
-        for i in p:
-            # 1 - p = sum_j e^{s S_aj} / (e^{s S_ai} + sum_j e^{s S_aj})
-            log_one_minus_p.append(others - log_sum_exp([scale * similarity[a][i], others]))
+        # 1 - p = sum_j e^{s S_aj} / (e^{s S_ai} + sum_j e^{s S_aj})
+        log_one_minus_p = [others - log_sum_exp([scale * similarity[a][i], others]) for i in p]
         total = log_sum_exp(log_one_minus_p)
         for i, logarithm in zip(p, log_one_minus_p, strict=True):
             of_positives.append((a, i, math.exp(logarithm - total) / (2 * len(rows))))
@@ -89,12 +86,8 @@ def instance_cross_entropy_surrogate(
     """sum_a [ sum_{j in N_a} w_aj S_aj - sum_{i in P_a} w_ai S_ai ], w constants: its gradient is ICE's (Eq. 15)."""
     of_positives, of_negatives = instance_cross_entropy_weights(embeddings, classes, anchors, scale, kept)
     similarity = cosines(embeddings)
-    surrogate = _zero(embeddings)
-    for a, j, w in of_negatives:
-        surrogate = surrogate + w * similarity[a][j]
-    for a, i, w in of_positives:
-        surrogate = surrogate - w * similarity[a][i]
-    return surrogate
+    pull = _sum([w * similarity[a][i] for a, i, w in of_positives])
+    return _zero(embeddings) + _sum([w * similarity[a][j] for a, j, w in of_negatives]) - pull
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -118,24 +111,19 @@ def dro_pair_losses(
     binomial: 2/alpha log(1 + e^{-alpha (S - lambda)}) for a positive, 2/beta log(1 + e^{beta (S - lambda)}) for a
     negative. similarity: -S for a positive, S for a negative.
     """
-    s = cosines(embeddings)
-    of_positives, of_negatives = [], []
+    of_positive, of_negative = {
+        "margin": (lambda x: _hinge(margin + (base - x)), lambda x: _hinge(margin - (base - x))),
+        "binomial": (
+            lambda x: 2 / alpha * softplus(-alpha * (x - base)),
+            lambda x: 2 / beta * softplus(beta * (x - base)),
+        ),
+        "similarity": (lambda x: -x, lambda x: x),
+    }[pair]
+    s, of_positives, of_negatives = cosines(embeddings), [], []
     for i in _positions(anchors, len(embeddings)):
         p, n = partners(classes, i, kept)
-        for j in p:
-            if pair == "margin":
-                of_positives.append(_hinge(margin + (base - s[i][j])))
-            elif pair == "similarity":
-                of_positives.append(-s[i][j])
-            else:
-                of_positives.append(2 / alpha * softplus(-alpha * (s[i][j] - base)))
-        for j in n:
-            if pair == "margin":
-                of_negatives.append(_hinge(margin - (base - s[i][j])))
-            elif pair == "similarity":
-                of_negatives.append(s[i][j])
-            else:
-                of_negatives.append(2 / beta * softplus(beta * (s[i][j] - base)))
+        of_positives += [of_positive(s[i][j]) for j in p]
+        of_negatives += [of_negative(s[i][j]) for j in n]
     return of_positives, of_negatives
 
 
@@ -176,22 +164,9 @@ def dro(
     return _sum(selected) / len(selected)
 
 
-def kl_robust(losses: list[Tensor], gamma: float, dummy: bool = False) -> Tensor:
-    """max_p sum p_i l_i - gamma KL(p || 1/n) = gamma log 1/n sum_i e^{l_i / gamma}; dummy: one more pair of loss 0."""
-    if dummy:
-        losses = [*losses, torch.zeros((), dtype=torch.float64)]
+def kl_robust(losses: list[Tensor], gamma: float) -> Tensor:
+    """max_p sum p_i l_i - gamma KL(p || 1/n) = gamma log 1/n sum_i e^{l_i / gamma}."""
     return gamma * (log_sum_exp([loss / gamma for loss in losses]) - math.log(len(losses)))
-
-
-def kl_objective(losses: list[float], p: Sequence[float], gamma: float) -> float:
-    """sum p_i l_i - gamma sum p_i log(n p_i): what p* = e^{l/gamma} / sum e^{l/gamma} makes as large as can be."""
-    n = len(losses)
-    value = 0.0
-    for loss, p_i in zip(losses, p, strict=True):
-        value += p_i * loss
-        if p_i > 0:
-            value -= gamma * p_i * math.log(n * p_i)
-    return value
 
 
 def _largest(losses: list[Tensor], k: int) -> list[Tensor]:
@@ -300,14 +275,9 @@ def soft_triple(
             relaxed = _sum([torch.exp(s / gamma - total) * s for s in similar])
             logits.append(la * (relaxed - margin) if c == y else la * relaxed)
         losses.append(log_sum_exp(logits) - logits[y])
-    apart = _zero(centers)
-    for c in range(number):
-        for t in range(per_class):
-            for s in range(t):
-                apart = apart + torch.sqrt(2 + 1e-5 - 2 * dot(w[c][s], w[c][t]))
-    if per_class > 1:
-        apart = apart / (number * per_class * (per_class - 1))
-    return _sum(losses) / len(rows) + tau * apart
+    pairs = [pair for of_class in w for pair in itertools.combinations(of_class, 2)]
+    apart = _sum([torch.sqrt(2 + 1e-5 - 2 * dot(w_s, w_t)) for w_s, w_t in pairs])
+    return _sum(losses) / len(rows) + _zero(centers) + tau * apart / max(1, number * per_class * (per_class - 1))
 
 
 def _row_of(c: int | Tensor, class_ids: Sequence[int] | None) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from support.reference import cosine, euclidean, squared_euclidean
+from support.reference import _hinge, cosine, euclidean, squared_euclidean, unit
 
 
 def rows_of(
@@ -102,16 +102,6 @@ def label_similarity(y: float, kernel: str, sigma: float) -> float:
     return max(0.0, 1 - y / sigma) if kernel == "linear" else math.exp(-y / sigma)
 
 
-def hinge(x: Tensor) -> Tensor:
-    return x if x > 0 else 0 * x
-
-
-def unit_distance(x: Tensor, y: Tensor) -> Tensor:
-    """|x^ - y^| of unit vectors; a zero vector stays zero."""
-    x, y = (v / v.norm() if v.norm() > 0 else 0 * v for v in (x, y))
-    return euclidean(x, y)
-
-
 def generalized_contrastive(
     e: Tensor, d: Tensor, anchors: Tensor | None = None, margin: float = 0.5, kernel: str = "linear", sigma: float = 1.0
 ) -> Tensor:
@@ -119,8 +109,8 @@ def generalized_contrastive(
     terms = [zero(e)]
     for i, others, y in rows_of(e, d, anchors):
         for j in others:
-            psi, far = label_similarity(y[j], kernel, sigma), unit_distance(e[i], e[j])
-            terms.append(psi * far**2 / 2 + (1 - psi) * hinge(margin - far) ** 2 / 2)
+            psi, far = label_similarity(y[j], kernel, sigma), euclidean(unit(e[i]), unit(e[j]))
+            terms.append(psi * far**2 / 2 + (1 - psi) * _hinge(margin - far) ** 2 / 2)
     return torch.stack(terms).sum() / max(1, len(terms) - 1)
 
 
@@ -135,7 +125,7 @@ def relaxed_contrastive(
         value = zero(e)
         for j in others:
             w, ratio = math.exp(-(y[j] ** 2) / sigma), far[j] / mean if mean > 0 else far[j]
-            value = value + w * ratio**2 + (1 - w) * hinge(margin - ratio) ** 2
+            value = value + w * ratio**2 + (1 - w) * _hinge(margin - ratio) ** 2
         of_anchors.append(value)
     return torch.stack(of_anchors).mean()
 

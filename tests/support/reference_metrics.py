@@ -77,16 +77,6 @@ def map_at_r(embeddings, classes, queries, gallery):
     return _over_queries(embeddings, classes, queries, gallery, of_ranking)
 
 
-def mean_label_distance_at_k(embeddings, labels, queries, gallery, k):
-    """labels `[N][N]`: mean over queries of the mean label distance of the k nearest."""
-    total = 0.0
-    for query in queries:
-        total += fmean(
-            sum(labels[query][row] for row in order[:k]) / k for order in orders(groups(embeddings, query, gallery))
-        )
-    return total / len(queries)
-
-
 def ndcg_at_k(embeddings, labels, queries, gallery, k):
     """Mean over queries of DCG / the best DCG, DCG = sum over ranks i <= k of 1/(1 + label distance) / log2(i + 1)."""
 

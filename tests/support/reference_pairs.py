@@ -14,7 +14,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .reference import _hinge, _positions, _root, _sum, _zero
+from .reference import (
+    _hinge,
+    _positions,
+    _sum,
+    _zero,
+    dot,
+    euclidean,
+    log_one_plus_sum_exp,
+    log_sum_exp,
+    squared_euclidean,
+    unit,
+)
 
 Classes = Sequence[int] | Tensor
 Anchors = Sequence[int] | Tensor | None
@@ -43,27 +54,6 @@ def partners(classes: Classes, i: int, kept: Kept = None) -> tuple[list[int], li
     return [j for a, j in kept[0] if a == i], [j for a, j in kept[1] if a == i]
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    """x.y of two vectors `[d]`."""
-    return (x * y).sum()
-
-
-def unit(x: Tensor) -> Tensor:
-    """x / |x|; zeros stay zeros."""
-    norm = _root(dot(x, x))
-    return x / norm if norm > 0 else x * 0.0
-
-
-def squared_euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """D = ||x - y||^2."""
-    return dot(x - y, x - y)
-
-
-def euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """d = ||x - y||; 0 with gradient 0 at identical points."""
-    return _root(squared_euclidean(x, y))
-
-
 def cosines(embeddings: Tensor) -> list[list[Tensor]]:
     """s_ij of all pairs, each a scalar."""
     on_sphere = [unit(x) for x in embeddings.double()]
@@ -73,17 +63,6 @@ def cosines(embeddings: Tensor) -> list[list[Tensor]]:
 def softplus(x: Tensor) -> Tensor:
     """log(1 + e^x)."""
     return x + torch.log(1 + torch.exp(-x)) if x > 0 else torch.log(1 + torch.exp(x))
-
-
-def log_sum_exp(exponents: list[Tensor]) -> Tensor:
-    """log sum_k e^{x_k} of a list that is not empty."""
-    top = max(x.item() for x in exponents)  # taken out and put back: nothing overflows
-    return top + torch.log(_sum([torch.exp(x - top) for x in exponents]))
-
-
-def log_one_plus_sum_exp(exponents: list[Tensor]) -> Tensor:
-    """log(1 + sum_k e^{x_k}), 0 for an empty list."""
-    return log_sum_exp([torch.zeros((), dtype=torch.float64), *exponents])
 
 
 def _mean(terms: list[Tensor]) -> Tensor:
@@ -206,7 +185,9 @@ def multi_similarity(
     epsilon: float = 0.1,
 ) -> Tensor:
     """RAW on the pairs that VTHM keeps (Wang et al., Multi-Similarity, CVPR 2019)."""
-    return raw(embeddings, classes, anchors, alpha, beta, base, vthm(embeddings, classes, anchors, epsilon))
+    return raw(
+        embeddings, classes, anchors, alpha, beta, base, vthm(cosines(embeddings.detach()), classes, anchors, epsilon)
+    )
 
 
 def ranked_list(
@@ -300,19 +281,20 @@ def angular(embeddings: Tensor, classes: Classes, anchors: Anchors = None, alpha
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# mining: the pairs that are kept, as lists of (anchor, positive) and of (anchor, negative)
+# mining by similarities: the pairs that are kept, as lists of (anchor, positive) and of (anchor, negative)
+
+Similarities = Sequence[Sequence[Tensor]] | Tensor
 
 
 def vthm(
-    embeddings: Tensor, classes: Classes, anchors: Anchors = None, epsilon: float = 0.1
+    s: Similarities, classes: Classes, anchors: Anchors = None, epsilon: float = 0.1
 ) -> tuple[list[Pair], list[Pair]]:
     """Negatives with s_in > min_{P_i} s - eps, positives with s_ip < max_{N_i} s + eps.
 
     Without positives the minimum is inf, without negatives the maximum -inf: then no pair is kept.
     """
-    s = cosines(embeddings.detach())
     kept_positives, kept_negatives = [], []
-    for i in _positions(anchors, len(embeddings)):
+    for i in _positions(anchors, len(s)):
         hardest_positive = min([s[i][p].item() for p in positives(classes, i)], default=math.inf)
         hardest_negative = max([s[i][n].item() for n in negatives(classes, i)], default=-math.inf)
         kept_negatives += [(i, n) for n in negatives(classes, i) if s[i][n].item() > hardest_positive - epsilon]
@@ -320,40 +302,28 @@ def vthm(
     return kept_positives, kept_negatives
 
 
-def semi_hard(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> list[tuple[int, int, int]]:
-    """(a, p, n) for every (a, p): n the hardest negative that is still farther than p (Schroff et al., FaceNet, 2015).
+def semi_hard(s: Similarities, classes: Classes) -> tuple[list[Pair], list[Pair]]:
+    """Every (a, p), and for it the hardest negative that is still farther than p (Schroff et al., FaceNet, 2015).
 
     A pair (a, p) with every negative nearer than p has none.
     """
-    s = cosines(embeddings.detach())
-    triplets = []
-    for a in _positions(anchors, len(embeddings)):
-        for p in positives(classes, a):
-            farther = [n for n in negatives(classes, a) if s[a][n].item() < s[a][p].item()]
-            if farther:
-                triplets.append((a, p, _largest(s[a], farther)))
-    return triplets
-
-
-def hardest(embeddings: Tensor, classes: Classes, anchors: Anchors = None) -> tuple[list[Pair], list[Pair]]:
-    """The farthest positive and the nearest negative of each anchor (Hermans et al. 2017)."""
-    s = cosines(embeddings.detach())
-    kept_positives, kept_negatives = [], []
-    for a in _positions(anchors, len(embeddings)):
-        p, n = positives(classes, a), negatives(classes, a)
-        if p:
-            kept_positives.append((a, _smallest(s[a], p)))
-        if n:
-            kept_negatives.append((a, _largest(s[a], n)))
+    kept_positives = [(a, p) for a in range(len(s)) for p in positives(classes, a)]
+    kept_negatives = []
+    for a, p in kept_positives:
+        farther = [n for n in negatives(classes, a) if s[a][n].item() < s[a][p].item()]
+        kept_negatives += [(a, _largest(s[a], farther))] if farther else []
     return kept_positives, kept_negatives
 
 
-def _smallest(values: list[Tensor], items: list[int]) -> int:
-    return min(items, key=lambda j: values[j].item())
+def hardest(s: Similarities, classes: Classes) -> tuple[list[Pair], list[Pair]]:
+    """The farthest positive and the nearest negative of each anchor (Hermans et al. 2017)."""
+    sides = [partners(classes, a) for a in range(len(s))]
+    kept_positives = [(a, min(p, key=lambda j, a=a: s[a][j].item())) for a, (p, _) in enumerate(sides) if p]
+    return kept_positives, [(a, _largest(s[a], n)) for a, (_, n) in enumerate(sides) if n]
 
 
-def _largest(values: list[Tensor], items: list[int]) -> int:
-    return max(items, key=lambda j: values[j].item())
+def _largest(values: Sequence[Tensor] | Tensor, items: list[int]) -> int:
+    return max(items, key=lambda j: values[j].item())  # max: the first of equals
 
 
 # ---------------------------------------------------------------------------------------------------------------------
