@@ -205,19 +205,3 @@ def test_vectors_of_any_length(size):
     torch.testing.assert_close(
         CaptionVectorLabels(CAPTIONS, weights=weights).pairwise(), CaptionVectorLabels(CAPTIONS).pairwise()
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "subject", "fields"),
-    [
-        ({"encoder": "wmd"}, "encoder", {"got": "wmd", "allowed": "tfidf, mean_vector"}),
-        ({"encoder": lambda c: letters(c)[1:]}, "encoder", {"got": "returned [12, 7]", "allowed": "[13, d]"}),
-        ({"encoder": lambda c: letters(c) * np.nan}, "encoder", {"got": "not finite"}),
-        ({"weights": {"dog": 0.0}}, "weight of the word 'dog'", {"allowed": "above 0"}),
-        ({"sets": "max"}, "sets", {"got": "max", "allowed": "mean, minima"}),
-        ({"encoder": "mean_vector", "vectors": 5}, "vectors", {"hint": "KeyedVectors"}),
-    ],
-)  # fmt: skip
-def test_bad_input_is_refused(options, subject, fields):
-    with refuses(subject, **fields):
-        CaptionVectorLabels(CAPTIONS, **options)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from support.refusals import refuses
 
 from contml.labels import CircularLabels
 from contml.search.answers import answer_of, predicted
@@ -81,17 +80,3 @@ def test_words():
     assert labels.parts(0, 2) == [("angle", "350 degrees", "95.5 degrees", "106 degrees", "")]
     assert labels.pairwise([0], [1]).item() == 0
     assert labels.colours().values.tolist() == [-10, -10, 95.5]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (([[1.0, 2.0]],), ("values", "[1, 2]")),
-        (([],), ("values", "no numbers")),
-        (([1.0], 0.0), ("period", "0")),
-        (([1.0], 24, "hours", -1.0), ("scale", "-1")),
-    ],
-)
-def test_what_is_no_circle_is_refused(arguments, words):
-    with refuses(*words):
-        CircularLabels(*arguments)

@@ -95,9 +95,6 @@ def test_a_scale_in_days():
     assert years.measure.text(4.0) == "1,461 days"
     assert years.date(1) == datetime(2024, 1, 1)
     assert years.fingerprint() != DateLabels(["2020-01-01", "2024-01-01"]).fingerprint()
-    for scale in (0, -1, float("nan"), "years", None):
-        with refuses("scale", got=str(scale), allowed="above 0"):
-            DateLabels(DATES, scale=scale)
 
 
 def test_dates_are_numbers_for_a_loss():
@@ -107,25 +104,3 @@ def test_dates_are_numbers_for_a_loss():
         assert loss(x, space[[2, 0, 1]]).item() == loss(x, numbers[[2, 0, 1]]).item()
     assert space.vectors.shape == (3, 1)
     assert repr(space) == "DateLabels(3 items; 2023-12-31 to 2024-02-01; unit: days)"
-
-
-@pytest.mark.parametrize(
-    ("dates", "subject", "fields"),
-    [
-        ([DATES], "date of item 0", {"got": "[datetime.date"}),
-        (["2024-01-31", None], "date of item 1", {"got": "missing (None)"}),
-        (np.array(["2024-01-31", "NaT"], "M8[D]"), "date of item 1", {"got": "missing (NaT)"}),
-        (["31.01.2024"], "date of item 0", {"got": "31.01.2024", "allowed": "year first", "hint": "to_datetime"}),
-        (["2024-02-30"], "date of item 0", {"got": "2024-02-30"}),
-        ([20240131], "date of item 0", {"got": "20240131", "hint": "NumberLabels"}),
-        (np.array([2**40], "M8[D]"), "date of item 0", {"got": "year", "allowed": "1 to 9999"}),
-        (
-            [datetime(2024, 1, 31, tzinfo=UTC), datetime(2024, 1, 31)],
-            "date of item 1",
-            {"got": "without a time zone", "hint": "or none"},
-        ),
-    ],
-)
-def test_what_is_not_dates(dates, subject, fields):
-    with refuses(subject, **fields):
-        DateLabels(dates)

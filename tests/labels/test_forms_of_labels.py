@@ -232,33 +232,6 @@ def test_categories_in_order_are_levels():
         OrdinalLabels(pandas.Series(["low", "high"]).astype("category"))
 
 
-@pytest.mark.parametrize(
-    ("make", "fields"),
-    [
-        (lambda: VectorLabels([[1.0, 2.0], [3.0]]), ("values of item 1", "a list of 1", "a list of 2")),
-        (lambda: VectorLabels([[1.0, 2.0], [3.0, "x"]]), ("values", "text (x)")),
-        (lambda: NumberLabels([date(2024, 1, 31)]), ("values", "a date (2024-01-31)", "", "DateLabels")),
-        (lambda: ClassLabels([[0, 1, 0]]), ("class of item 0", "[0, 1, 0]", "", "MultiHotLabels")),
-        (lambda: TagLabels([["a"], ["b", float("nan")]]), ("tags of item 1", "nan", "", "omit")),
-        (lambda: SequenceLabels([["a"], {"b"}]), ("tokens of item 1", "a set")),
-        (lambda: PoseLabels(np.zeros((2, 3, 4))), ("joints", "[2, 3, 4]", "[items, joints, 2]")),
-        (
-            lambda: PoseLabels(JOINTS, np.full((3, 4), 0.3)),
-            ("visible of item 0, joint 0", "0.3", "", "compare confidences"),
-        ),
-        (lambda: SegmentationLabels([[[0]], [["a"]]], 2), ("label map 1", "text (a)")),
-        (lambda: SegmentationLabels([[[0]]], 2.5), ("classes", "2.5", "whole number")),
-        (lambda: CaptionLabels([["a dog"], ["red", None]], WORDS), ("captions of image 1", "None", "strings")),
-        (lambda: WeightedLabels([NUMBERS]), ("spaces", "a list", "{space: weight}")),
-        (lambda: WeightedLabels({NUMBERS: None}), ("weight of NumberLabels", "None")),
-        (lambda: NUMBERS.nearest(1.5), ("k", "1.5")),
-    ],
-)
-def test_what_an_error_says(make, fields):
-    with refuses(*fields):
-        make()
-
-
 def test_real_numbers_of_other_types():
     assert as_numbers("x", [Decimal("1.5"), 2, np.float32(3), np.bool_(True)], "").tolist() == [1.5, 2, 3, 1]
     assert as_numbers("x", [2**70, 1], "").tolist() == [2.0**70, 1]
@@ -303,10 +276,3 @@ def test_distances_of_another_shape():
     for call in (labels.pairwise, lambda: ThresholdLabels(labels, 1.0).pairwise()):
         with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
             call()
-
-
-def test_hints_of_places():
-    with refuses("places", got="[2, 3]", hint="headings"):
-        GeoLabels([[10.0, 20.0, 0.0], [10.0, 20.0, 350.0]])
-    with refuses("longitude of item 0", got="190", hint="subtract 360"):
-        GeoLabels([[10.0, 190.0]])

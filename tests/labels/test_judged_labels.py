@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 import torch
-from support.refusals import refuses
 
 from contml.labels import RankingLabels, TripletLabels
 
@@ -118,43 +117,6 @@ def test_a_batch_has_the_lists_of_its_queries_and_a_subset_keeps_those_with_two_
         part = labels[rows].as_root()
         assert {int(rows[q]) for q in part.queries} == set(expected)
         assert part.highest == labels.highest  # a subset has the label distances of the whole
-
-
-def test_labels_that_are_judgments_have_no_label_distances():
-    labels = TripletLabels([[0, 1, 2]], [0], 4)
-    with refuses("TripletLabels", got="no label distances", hint="step"):
-        labels.pairwise()
-    with refuses("TripletLabels", got="no label distances"):
-        labels.nearest(1)
-
-
-@pytest.mark.parametrize(
-    ("triplets", "answers", "options", "subject", "got"),
-    [
-        ([[0, 1, 9]], [0], {}, "triplets, row 0", "9"),
-        ([[0, 1, 2], [0, 3, 3]], [0, 0], {}, "triplets, row 1", "3, 3"),
-        ([[0, 1, 2]], [2], {}, "answers, row 0", "2"),
-        ([[0, 1, 2]], [[1, -1]], {}, "answers, row 0", "-1"),
-        ([[0, 1, 2]], [0, 1], {}, "answers", "2"),
-    ],
-)
-def test_bad_triplets_are_refused(triplets, answers, options, subject, got):
-    with refuses(subject, got=got):
-        TripletLabels(triplets, answers, 4, **options)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "values", "subject", "got"),
-    [
-        ([[0, 0], [0, 1]], [1, 2], "pairs, row 0", "0, 0"),
-        ([[0, 2], [0, 1]], [1, -2], "values, row 1", "-2"),
-        ([[0, 2], [0, 1], [1, 2]], [1, 2, 3], "query 1", "one item"),
-        ([[0, 2], [0, 1]], [3, 3], "query 0", "one value"),
-    ],
-)
-def test_bad_rankings_are_refused(pairs, values, subject, got):
-    with refuses(subject, got=got):
-        RankingLabels(pairs, values, 4)
 
 
 def test_queries_without_two_grades_are_dropped_and_counted():

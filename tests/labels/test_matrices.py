@@ -91,11 +91,6 @@ def test_a_matrix_of_0_and_1():
     matrix = np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     space = MatrixLabels(matrix, kind="binary", unit="another judge")
     assert (space.kind, space[[0, 1]].kind, space.unit) == ("binary", "binary", "another judge")
-    for bad in (0.5, 2, 1.5):
-        with refuses("label distances", got=f"up to {max(bad, 1):g}", allowed="0 or 1"):
-            MatrixLabels(np.array([[0, bad, 1], [bad, 0, 0], [1, 0, 0]]), kind="binary")
-    with refuses("kind", got="classes", allowed="graded, binary"):
-        MatrixLabels(matrix, kind="classes")
 
 
 def test_frames_of_pandas():
@@ -156,25 +151,6 @@ def test_files_of_numbers_that_are_not_label_distances(saved, matrix, got):
     path = saved(matrix)
     with refuses(str(path), got=got):
         MatrixLabels(path)
-
-
-@pytest.mark.parametrize(
-    ("matrix", "fields"),
-    [
-        (np.zeros((3, 4)), ("label distances", "[3, 4]", "give anchors")),
-        (torch.eye(3).to_sparse(), ("label distances", "a sparse tensor")),
-        ([[0, 1], [1]], ("label distances of item 1", "a list of 1")),
-        ([[0, None], [1, 0]], ("label distances of item 0", "missing (None)")),
-        (None, ("label distances", "None")),
-        (np.ones((3, 3)), ("label distances", "1 in row 0", "0", "1 - similarity")),
-        (torch.tensor([[1.0, -0.3], [-0.3, 1.0]]), ("label distance", "-0.3", ">= 0", "1 - similarity")),
-        (torch.tensor([[0.0, torch.nan], [0.0, 0.0]]), ("label distance", "nan in row 0, column 1", "", "NaN")),
-        (torch.tensor([[0.5, 1.0], [1.0, 0.5]]), ("label distances", "0.5 in row 0", "0", "row a is that of item a")),
-    ],
-)
-def test_numbers_in_memory_that_are_not_label_distances(matrix, fields):
-    with refuses(*fields):
-        MatrixLabels(matrix)
 
 
 def test_a_large_matrix_is_checked_in_a_sample_of_rows(saved):
@@ -247,12 +223,6 @@ def test_a_matrix_with_a_row_for_each_anchor():
             labels.pairwise(rows)
     with refuses("row", got="4", allowed="0 to 3"):
         labels.pairwise([4])
-    with refuses("label distances", got="3 in row 0", allowed="0", hint="anchors[a]"):
-        MatrixLabels(matrix, [2, 1])
-    with refuses("row", got="4", allowed="0 to 3"):
-        MatrixLabels(matrix, [3, 4])
-    with refuses("label distances", got="[2, 4]", allowed="1 anchors"):
-        MatrixLabels(matrix, [1])
 
 
 def test_rows_of_anchors_are_not_indexed():

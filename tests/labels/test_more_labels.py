@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from support.refusals import refuses
 
 from contml.distances import haversine, tag_distance
 from contml.labels import (
     GeoLabels,
     MultiHotLabels,
-    NumberLabels,
     OrdinalLabels,
     SequenceLabels,
     TagLabels,
@@ -63,9 +61,6 @@ def test_tags_of_any_kind():
     assert space.pairwise([2]).tolist() == [[1, 1, 0, 1, 0]]
     assert TagLabels([[], []]).pairwise().tolist() == [[0, 0], [0, 0]]
     assert tag_distance(torch.empty(2, 0), torch.tensor([[4, -1]])).tolist() == [[1], [1]]
-    for labels, item, got in (([["dog"], "dog"], 1, "'dog'"), ([3], 0, "3"), ([[["dog"]]], 0, "unhashable")):
-        with refuses(f"tags of item {item}", got=got):
-            TagLabels(labels)
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,21 +74,11 @@ def test_multi_labels_equal_the_loop(seed, share, labels):
     triangle(space.pairwise())
 
 
-def test_multi_labels_of_any_kind_and_bad_ones():
+def test_multi_labels_of_any_kind():
     for labels in ([[0, 1], [1, 1]], torch.tensor([[0.0, 1.0], [1.0, 1.0]]), np.array([[False, True], [True, True]])):
         assert MultiHotLabels(labels).pairwise().tolist() == [[0, 0.5], [0.5, 0]]
     assert MultiHotLabels([[0, 1]]).unit == "Jaccard distance of labels"
     assert MultiHotLabels([[0, 1]], "hamming").unit == "share of labels that differ"
-    with refuses("label 1 of item 2", got="2", allowed="0 or 1"):
-        MultiHotLabels([[0, 1], [0, 0], [1, 2]])
-    with refuses("label 0 of item 0", got="nan", allowed="0 or 1"):
-        MultiHotLabels([[math.nan, 1]])
-    with refuses("labels", got="[2]", allowed="[items, labels]"):
-        MultiHotLabels([0, 1])
-    with refuses("distance", got="cosine", allowed="jaccard, hamming"):
-        MultiHotLabels([[0, 1]], "cosine")
-    with refuses("labels of item 1", got="a list of 1", allowed="a list of 2"):
-        MultiHotLabels([[0, 1], [0]])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -114,17 +99,6 @@ def test_ordinal_by_values_that_occur():
     for labels in ([10, 1, 5, 10], torch.tensor([10, 1, 5, 10]), np.array([10, 1, 5, 10])):
         assert OrdinalLabels(labels).pairwise([0]).tolist() == [[0, 1, 0.5, 0]]
     assert OrdinalLabels([1, 2], range(1, 6)).pairwise()[0, 1] == 0.25
-    with refuses("item 1", got="'bad'", allowed="['ok', 'good']"):
-        OrdinalLabels(["ok", "bad"], ["ok", "good"])
-    with refuses("levels", got="[3]", allowed="at least 2"):
-        OrdinalLabels([3, 3])
-    with refuses("levels", got="[1, 2, 1]", allowed="at least 2"):
-        OrdinalLabels([1, 2], [1, 2, 1])
-    for words in (["small", "large", "medium"], [1, "a"]):  # sorted, "large" would be the lowest level
-        with refuses(
-            "labels", got=f"'{words[0] if isinstance(words[0], str) else words[1]}' has no order", hint="levels"
-        ):
-            OrdinalLabels(words)
 
 
 def great_circle(a, b):
@@ -211,33 +185,6 @@ def test_known_headings():
     assert GeoLabels([[0, 0]]).digests() != GeoLabels([[0, 0]], [0]).digests()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "subject", "fields"),
-    [
-        (([0, 0, 0],), "headings", {"got": "[3]", "allowed": "[2], one per place"}),
-        (([0, math.inf],), "headings of item 1", {"got": "not finite"}),
-        (([0, 1], 0), "heading_weight", {"got": "0", "allowed": "above 0"}),
-        (([0, 1], 1, "miles"), "unit", {"got": "miles", "allowed": "km, m"}),
-    ],
-)
-def test_bad_headings(arguments, subject, fields):
-    with refuses(subject, **fields):
-        GeoLabels([[0, 0], [0, 1]], *arguments)
-
-
-@pytest.mark.parametrize(
-    ("places", "fields"),
-    [
-        ([[0, 0], [91, 0]], ("latitude of item 1", "91", "-90 to 90")),
-        ([[0, -181]], ("longitude of item 0", "-181", "-180 to 180")),
-        ([[0, 0, 0]], ("places", "[1, 3]", "[items, 2]")),
-    ],
-)
-def test_bad_places(places, fields):
-    with refuses(*fields):
-        GeoLabels(places)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # sequences
 
@@ -255,7 +202,7 @@ def edits(a, b):
 @settings(max_examples=60, deadline=None)
 @given(sequences=st.lists(st.lists(st.sampled_from(["do", "re", 3, None]), max_size=9), min_size=1, max_size=8))
 def test_sequences_equal_the_loop(sequences):
-    assert_equals(SequenceLabels(sequences), loop(edits, sequences))
+    assert_equals(SequenceLabels(["", "", *sequences]), loop(edits, ["", "", *sequences]))
 
 
 @pytest.mark.parametrize("length", [63, 64, 65, 200])
@@ -274,14 +221,6 @@ def test_all_tokens_are_different():
     assert space.pairwise([1], [2])[0, 0] == pytest.approx(2 / 0x3100)
 
 
-def test_bad_sequences():
-    with refuses("tokens of item 1", got="7"):
-        SequenceLabels(["abc", 7])
-    with refuses("tokens of item 0", got="unhashable"):
-        SequenceLabels([[["do"]]])
-    assert SequenceLabels(["", ""]).pairwise().tolist() == [[0, 0], [0, 0]]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # weighted sums
 
@@ -298,20 +237,3 @@ def test_a_weighted_sum_is_one():
     assert torch.equal(space[[3, 1]].pairwise(), space.pairwise([3, 1], [3, 1]))
     ranked = expected.float().double().fill_diagonal_(torch.inf).sort(dim=1, stable=True).indices
     assert torch.equal(nearest(space, 5).rows, ranked[:, :5])
-
-
-def test_bad_weighted_sums():
-    three, four = NumberLabels([1.0, 2, 3]), OrdinalLabels([1, 2, 3, 4])
-    with refuses("spaces", got="no label spaces"):
-        WeightedLabels({})
-    with refuses("spaces", got="[3, 4] items"):
-        WeightedLabels({three: 1, four: 1})
-    for bad in (0, -1.0, math.nan, math.inf):
-        with refuses("weight of NumberLabels", got=str(bad), allowed="above 0"):
-            WeightedLabels({three: bad})
-
-
-@pytest.mark.parametrize("levels", [None, [1.0, 2.0]])
-def test_nan_is_no_level(levels):
-    with refuses("label of item 1", got="nan", allowed="level"):
-        OrdinalLabels([1.0, float("nan"), 2.0], levels)

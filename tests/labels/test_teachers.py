@@ -3,7 +3,6 @@
 import math
 
 import torch
-from support.refusals import refuses
 
 from contml import TeacherLabels
 from contml.labels import LABELS
@@ -32,10 +31,3 @@ def test_labels_made_again_are_the_same_bits():
     again = TeacherLabels(**labels.arguments())
     assert torch.equal(again.values, labels.values)
     assert again.fingerprint() == labels.fingerprint()
-
-
-def test_what_is_no_embedding():
-    with refuses("values", "[4]", "must be embeddings [items, D]"):
-        TeacherLabels([1.0, 2.0, 3.0, 4.0])
-    with refuses("values", "the embedding of item 1 is 0"):
-        TeacherLabels([[1.0, 2.0], [0.0, 0.0]])

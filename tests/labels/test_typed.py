@@ -19,9 +19,7 @@ from contml.labels import (
     CircularLabels,
     ClassLabels,
     DateLabels,
-    FunctionLabels,
     GeoLabels,
-    MatrixLabels,
     MultiHotLabels,
     NumberLabels,
     OrdinalLabels,
@@ -65,20 +63,6 @@ def test_two_parts_joined_are_the_whole(name, tmp_path):
     named = labels.with_texts(texts)
     joined = named[:5].as_root().joined(named[5:].as_root())
     assert [joined.text(row) for row in range(len(labels))] == texts
-
-
-def test_spaces_that_do_not_fit_are_not_joined():
-    numbers = NumberLabels([1.0, 2.0])
-    with refuses("labels", "a ClassLabels", "must be a NumberLabels"):
-        numbers.joined(ClassLabels(["a", "b"]))
-    with refuses("labels: normalize", "True", "must be False in both spaces"):
-        PoseLabels(torch.rand(2, 3, 2)).joined(PoseLabels(torch.rand(2, 3, 2), normalize=True))
-    with refuses("labels: scale", "2.0"):
-        DateLabels(["2020-01-01"]).joined(DateLabels(["2020-01-01"], scale=2))
-    with refuses("labels", "two matrices"):
-        MatrixLabels(np.zeros((2, 2))).joined(MatrixLabels(np.zeros((2, 2))))
-    with refuses("captions", "vectors of a function"):
-        CaptionVectorLabels([["a"], ["b"]], encoder=lambda texts: np.eye(2)[: len(texts)]).arguments()
 
 
 PRICES = NumberLabels(np.log([100.0, 1000.0]) / 0.5)
@@ -192,21 +176,6 @@ def test_labels_that_are_none_are_refused(case):
     assert caught.value.subject == labels.title
     assert got in caught.value.got
     assert caught.value.allowed.startswith(allowed)
-
-
-def test_labels_that_cannot_be_typed_are_refused():
-    with refuses("number", "'869,500'", "must be a number", hint="omit thousands separators"):
-        NumberLabels([1.0, 2]).item("869,500")
-    with refuses("label", "'3'", "a label in a matrix of label distances cannot be typed"):
-        MatrixLabels(np.zeros((2, 2))).item("3")
-    with refuses("label", "'3'", "a label of FunctionLabels cannot be typed"):
-        FunctionLabels([1, 2], lambda a, b: abs(a - b)).item("3")
-    with refuses("pose", "joints [2, 2]", "must be [5, 2]"):
-        PoseLabels(np.random.default_rng(0).normal(size=(3, 5, 2))).item([[0, 0], [1, 1]])
-    with refuses("pose", "2 of 5 joints visible"):
-        PoseLabels(np.random.default_rng(0).normal(size=(3, 5, 2))).item([[0, 0], [1, 1], None, None, None])
-    with refuses("scales", "[0.0]"):
-        VectorLabels([[1.0]], scales=[0.0])
 
 
 def test_labels_of_vectors():
