@@ -13,7 +13,7 @@ from support.strategies import batches, label_matrices
 
 from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
 from contml.distances.euclidean import pairs, recompute
-from contml.labels import ClassLabels, LabelSpace, NearestLabels, NumberLabels, PoseLabels, VectorLabels, nearest
+from contml.labels import ClassLabels, LabelSpace, NearestLabels, PoseLabels, VectorLabels, nearest
 
 PAIRWISE = {
     "squared_euclidean": (squared_euclidean, reference.squared_euclidean),
@@ -232,15 +232,6 @@ def test_nearest_in_blocks_of_columns(monkeypatch):
     for other in (blocks, nearest(vectors, 20)):
         assert torch.equal(other.rows, whole.rows)
         assert torch.equal(other.distances, whole.distances)
-
-
-def test_nearest_among_a_gallery():
-    space = NumberLabels(torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0]))
-    steps = []
-    found = nearest(space, 2, [0, 1], among=[2, 3, 4], progress=steps.append)
-    assert found.rows.tolist() == [[2, 3], [2, 3]]
-    assert steps == [2]
-    assert nearest(space, 2, [3], among=[3, 4, 0]).rows.tolist() == [[4, 0]]
 
 
 @pytest.mark.parametrize("memory", [1, 500, 1 << 28])

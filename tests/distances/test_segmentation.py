@@ -13,7 +13,7 @@ from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.distances import segmentation_distance
-from contml.distances.segmentation import PackedMaps, _by_product, pack_maps, packed_segmentation_distance
+from contml.distances.segmentation import _by_product, pack_maps
 from contml.labels import SegmentationLabels
 
 DATA = DATA_ROOT
@@ -77,14 +77,6 @@ def test_equals_the_confusion_matrix(drawn, cached):
     packed = pack_maps(maps, classes, ignore)
     assert torch.equal(_by_product(packed, packed), ours)
     assert torch.equal(segmentation_distance(maps[1:], maps[:2], classes, ignore), ours[1:, :2])
-
-
-def test_a_gpu_sees_the_same(monkeypatch):
-    maps = np.random.default_rng(0).integers(0, 5, (40, 30, 30))
-    maps[:20, :10] = 9
-    x = pack_maps(maps, 5, 9)
-    parts = [_by_product(x, PackedMaps(x.masks[part], x.areas[part])) for part in (slice(0, 7), slice(7, 40))]
-    assert torch.equal(torch.cat(parts, 1), packed_segmentation_distance(x, x))
 
 
 @pytest.mark.gpu

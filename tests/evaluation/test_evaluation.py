@@ -229,56 +229,6 @@ def test_spearman_of_a_constant_is_not_a_number():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# ranking
-
-
-def rank(queries, gallery, k, self_index=None):
-    """Positions `[Q, k]` of the nearest gallery items."""
-    self_index = torch.full((len(queries),), -1) if self_index is None else self_index
-    return query_gallery.QueryGallery(queries, gallery, self_index).nearest(k).positions
-
-
-def brute_force(queries, gallery, k, self_index=None):
-    distances = torch.stack([(gallery.double() - query).square().sum(1) for query in queries.double()])
-    if self_index is not None:
-        for row, own in enumerate(self_index.tolist()):
-            if own >= 0:
-                distances[row, own] = torch.inf
-    return distances.sort(dim=1, stable=True).indices[:, :k]
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**16), levels=st.integers(1, 4), items=st.integers(2, 80), data=st.data())
-def test_rank_equals_brute_force_with_ties_and_copies(seed, levels, items, data):
-    generator = torch.Generator().manual_seed(seed)
-    gallery = torch.randint(0, levels, (items, 3), generator=generator).float()
-    queries = torch.randint(0, levels, (7, 3), generator=generator).float()
-    k = data.draw(st.integers(1, items))
-    assert torch.equal(rank(queries, gallery, k), brute_force(queries, gallery, k))
-    self_index = torch.randint(-1, items, (7,), generator=generator)
-    k = data.draw(st.integers(1, items - 1))
-    assert torch.equal(rank(queries, gallery, k, self_index), brute_force(queries, gallery, k, self_index))
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
-@pytest.mark.parametrize("k", [1, 20, 400])
-def test_rank_with_a_large_common_offset(offset, k):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(450, 8, generator=generator, dtype=torch.float64) + offset
-    assert torch.equal(rank(x[:50], x[50:], k), brute_force(x[:50], x[50:], k))
-    single = x.float()
-    assert torch.equal(rank(single[:50], single[50:], k), brute_force(single[:50], single[50:], k))
-
-
-def test_rank_within_tight_clusters_far_apart():
-    # Norm 30, distances of 1e-2 within a cluster: a single-precision matrix product cannot separate them.
-    generator = torch.Generator().manual_seed(0)
-    centres = 30 * torch.nn.functional.normalize(torch.randn(4, 64, generator=generator))
-    x = centres.repeat(300, 1) + 1e-3 * torch.randn(1200, 64, generator=generator)
-    assert torch.equal(rank(x[:100], x[100:], 10), brute_force(x[:100], x[100:], 10))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # bad input, and JSON
 
 

@@ -127,19 +127,6 @@ def test_intervals_of_few_groups_cover_the_truth(sizes):
     assert missed[1] / 1000 > 0.08
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_intervals_cover_the_truth_although_values_share_items(size):
-    """Of 400 pairs or triplets of 40 items with effects: one that counts them as independent misses in most cases."""
-    random, missed = np.random.default_rng(2), np.zeros(2)
-    for _ in range(300):
-        items = np.stack([random.choice(40, size, replace=False) for _ in range(400)])
-        values = torch.from_numpy(random.normal(size=40)[items].sum(1) + random.normal(0, 0.5, 400))
-        for n, shared in enumerate((torch.from_numpy(items), None)):
-            missed[n] += abs(float(values.mean())) > half_width(values, shared)
-    assert missed[0] / 300 < 0.08
-    assert missed[1] / 300 > 0.4
-
-
 def test_items_of_queries_are_the_coarser_of_classes_and_groups():
     classes, finer, coarser = torch.tensor([7, 7, 7, 3, 3, 5]), torch.tensor([0, 0, 1, 2, 3, 4]), torch.arange(6) // 5
     assert items_of_queries(None, None) is None

@@ -12,7 +12,7 @@ from support.refusals import refuses
 
 from contml.evaluation import label_errors
 from contml.evaluation.label_errors import _PENALTIES, _draw_folds
-from contml.labels import ClassLabels, NumberLabels, VectorLabels, WeightedLabels
+from contml.labels import NumberLabels, VectorLabels
 from contml.labels.base import LabelSpace
 
 N = 20
@@ -128,25 +128,6 @@ def test_groups_missing_and_folds_equal_the_loop():
     assert found.scores[missing].isnan().all()
     assert found.label_distances[missing].isnan().all()
     assert not set(found.order.tolist()) & set(missing)
-
-
-def test_labels_that_cannot_be_compared_do_not_count():
-    generator = torch.Generator().manual_seed(2)
-    spaces = [NumberLabels(torch.randn(N, generator=generator)), ClassLabels(torch.arange(N) % 3)]
-    present = torch.rand(N, 2, generator=generator) > 0.4
-    present[7] = False  # without any label
-    labels = WeightedLabels(dict.fromkeys(spaces, 1.0), present=present)
-    d = labels.pairwise().double().numpy()
-    for i in range(N):
-        for j in range(N):
-            if not (present[i] & present[j]).any():
-                d[i, j] = math.nan
-    x = embeddings()
-    found = label_errors(x, labels, k=4)
-    assert_equal(found, reference(x, d, 4, folds=own_folds(N)))
-    assert found.scores[7].isnan()
-    assert 7 not in found.order.tolist()
-    assert found.label_distances.isnan().any(1).sum() > 1
 
 
 def test_equal_labels_have_no_errors():

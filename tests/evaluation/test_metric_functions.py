@@ -155,20 +155,6 @@ def test_lists_equal_the_mean_over_all_orders(seed, levels, items, dtype, data):
         assert ndcg_at_k(distances, labels, k=k) == pytest.approx(total)
 
 
-@pytest.mark.parametrize("ties", [False, True])
-def test_ndcg_equals_torchmetrics(ties):
-    retrieval = pytest.importorskip("torchmetrics.functional.retrieval")
-    generator = torch.Generator().manual_seed(0)
-    distances, labels = torch.rand(20, 50, generator=generator), 5 * torch.rand(20, 50, generator=generator)
-    distances = (distances * 10).round() if ties else distances
-    for k in (1, 10, 50):
-        theirs = [
-            float(retrieval.retrieval_normalized_dcg(-d, 1 / (1 + y), top_k=k))
-            for d, y in zip(distances, labels, strict=True)
-        ]
-        assert ndcg_at_k(distances, labels, k=k) == pytest.approx(sum(theirs) / 20, abs=1e-6)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # bad input
 

@@ -76,10 +76,6 @@ def test_a_miner_of_cosines_needs_embeddings_on_the_sphere():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# the weights that the unified view gives in closed form
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # a miner's weights
 
 
@@ -104,10 +100,6 @@ def test_pairs_that_a_comparison_excludes_are_not_there(name, block_rows):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# edges
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # pairs of a class
 
 
@@ -116,19 +108,6 @@ def test_class_pairs_are_the_first_two_of_a_class():
     assert class_pairs(torch.tensor([5, 5, 5, 5])).tolist() == [1, 0, -1, -1]
     assert class_pairs(torch.tensor([2, 1, 0])).tolist() == [-1, -1, -1]
     assert class_pairs(torch.tensor([9, 9])).tolist() == [1, 0]
-
-
-@pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)
-def test_given_anchors_are_those_pairs(name):
-    x, make = batch(7, seed=8), PAIRS_OF_A_CLASS[name]
-    everyone = value_and_gradient(make(), x, CLASSES)
-    for anchors in (torch.arange(7).flip(0), torch.tensor([4, 2, 0, 3, 6, 1])):
-        torch.testing.assert_close(value_and_gradient(make(), x, CLASSES, anchors=anchors), everyone)
-    loss = make()
-    values, counts = loss.sums(loss.compare(x, CLASSES))
-    parts = [loss.sums(loss.compare(x, CLASSES, torch.tensor(part))) for part in ([3, 0, 1], [2], [5, 4, 6])]
-    torch.testing.assert_close(sum(part[0] for part in parts), values)
-    assert sum(part[1] for part in parts).item() == counts.item() == {"n_pairs": 2, "angular": 4}[name]
 
 
 @pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)
@@ -147,7 +126,3 @@ def test_pair_weights_of_an_anchor_given_twice(name):
     assert once[0].any()
     with_partner = pair_weights(loss, x, CLASSES, anchors=torch.tensor([3, 4, 3]))
     assert torch.equal(with_partner[[0, 2]], pair_weights(loss, x, CLASSES)[[3, 3]])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# log-sum-exp

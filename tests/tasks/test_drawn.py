@@ -4,9 +4,11 @@ import pickle
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.refusals import refuses
 
 from contml.data import Pixels
+from contml.labels import PoseLabels, SegmentationLabels
 from contml.tasks.captions.drawn_scenes import synthetic as scenes
 from contml.tasks.classes.drawn_beetles import synthetic as beetles
 from contml.tasks.layout.drawn_rooms import synthetic as rooms
@@ -84,6 +86,20 @@ def test_more_items_begin_with_the_same_and_change_no_other_split(drawn):
     for part in ("train", "test"):
         assert (pixels(more.splits[part]) == pixels(task.splits[part])).all()
         assert label_facts(more.splits[part]) == label_facts(task.splits[part])
+
+
+def test_an_item_is_the_same_at_every_size(drawn):
+    draw, _, _ = drawn
+    task = draw(size=64)
+    here = pixels(task.train).astype(float)
+    for size in (32, 128):
+        other = draw(size=size).train
+        in_pixels = isinstance(other.labels, PoseLabels | SegmentationLabels)
+        assert in_pixels or other.labels.digests() == task.train.labels.digests()
+        pictures = [Image.fromarray(image).resize((64, 64), Image.Resampling.BOX) for image in pixels(other)]
+        there = np.stack([np.asarray(picture, float) for picture in pictures])
+        assert np.abs(there - here).mean((1, 2, 3)).max() < 20, "but for noise and edges"
+        assert np.abs(there[1:] - here[:-1]).mean() > 30
 
 
 def test_worker_processes_can_receive_a_split(drawn):

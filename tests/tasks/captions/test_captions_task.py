@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.caption_sets import draw_scene
 from support.refusals import refuses
 
 from contml.data import Pixels
@@ -42,15 +41,6 @@ def split_of(captions, normalize=False, **options):
 
 
 # Scenes
-
-
-def test_a_scene_is_the_same_at_every_size():
-    for index in range(4):
-        pixels, texts = draw_scene(1, index, 64)
-        larger, texts_again = draw_scene(1, index, 128)
-        assert texts == texts_again
-        smaller = np.asarray(Image.fromarray(larger).resize((64, 64), Image.Resampling.BOX), np.float32)
-        assert np.abs(smaller - pixels).mean() < 8
 
 
 def test_scenes_are_varied_and_things_are_in_the_picture():

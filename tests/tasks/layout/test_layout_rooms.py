@@ -3,7 +3,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from PIL import Image
 from support.layouts import surfaces_of
 
 from contml.tasks.layout import drawn_rooms, views
@@ -75,17 +74,6 @@ def test_no_surface_is_a_sliver_and_none_is_alone(rooms):
 # Pictures
 
 
-def test_the_same_room_at_every_size():
-    for index in range(10):
-        pixels, labels = draw_room(1, index, 64)
-        for size in (32, 128):
-            other, scaled = draw_room(1, index, size)
-            resized = np.asarray(Image.fromarray(other).resize((64, 64), Image.Resampling.BOX), np.float32)
-            assert np.abs(resized - pixels).mean() < 12, "and the same picture but for noise and edges"
-            rows = (2 * np.arange(64) + 1) * size // 128
-            assert (scaled[rows[:, None], rows] == labels).mean() > 0.95
-
-
 def test_furniture_changes_the_picture_and_not_the_layout(monkeypatch):
     furnished = [draw_room(2, index) for index in range(40)]
     monkeypatch.setattr(drawn_rooms, "furnish", lambda rng, view: [])
@@ -132,11 +120,6 @@ def task():
 
 
 def test_the_task_is_rooms_with_their_maps(task):
-    assert (len(task.train), len(task.test)) == (60, 30)
-    assert task.train.queries is None
-    assert task.test.queries.tolist() == list(range(8))
-    assert task.test.gallery.tolist() == list(range(8, 30))
-    assert task.train.excluded == {}
     for split, first in ((task.train, 0), (task.test, 10_000_000)):
         pixels, labels = draw_room(0, first + 3, 32)
         np.testing.assert_array_equal(split.image(3), pixels)

@@ -16,14 +16,6 @@ def task():
     return synthetic(**SMALL)
 
 
-def test_a_gauge_is_the_same_at_any_size():
-    (large, value), (small, same) = draw_gauge(3, 7, 96), draw_gauge(3, 7, 24)
-    assert value == same
-    shrunk = large.reshape(24, 4, 24, 4, 3).mean((1, 3))
-    assert np.abs(shrunk - small).mean() < 14  # but for noise and the rounding of outlines
-    assert np.abs(shrunk - draw_gauge(3, 8, 24)[0]).mean() > 20
-
-
 def test_the_needle_follows_the_number():
     """Of two pictures that differ only in the number, the pixels that change are those of the needle, at its end."""
 
