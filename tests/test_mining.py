@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_pairs
 from support.choices import pairwise
+from support.losses import value_and_gradients
 from support.miners import FixedWeights
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, class_batches, class_distances, seeds
@@ -274,14 +275,10 @@ def triplet_loop(embeddings, weights, classes, margin, distance, reduction):
     return total / divisor if valid * divisor > 0 else total + 0 * embeddings.sum()
 
 
-def value_and_gradient(loss, *leaves):
-    return [loss.detach(), *torch.autograd.grad(loss, leaves)]
-
-
 def assert_same_in_blocks(loss, embeddings, classes, expected, smooth=True):
     for loss.block_rows in (None, 1, 7, len(classes)):
         leaf = embeddings.clone().requires_grad_()
-        ours = value_and_gradient(loss(leaf, classes), leaf, *loss.parameters())
+        ours = value_and_gradients(loss(leaf, classes), leaf, *loss.parameters())
         for a, b in zip(ours if smooth else ours[:1], expected, strict=smooth):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())), check_dtype=False)
 
@@ -296,7 +293,7 @@ def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
     size = len(case.classes)
     weights = torch.rand(size, size, dtype=torch.float64) * 3 * (torch.rand(size, size) > 0.2)
     theirs = case.leaf()
-    expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.1, distance, reduction), theirs)
+    expected = value_and_gradients(triplet_loop(theirs, weights, case.classes, 0.1, distance, reduction), theirs)
     loss = TripletMarginLoss(0.1, distance, reduction, miner=FixedWeights(weights))
     assert_same_in_blocks(loss, case.embeddings, case.classes, expected, case.smooth)
 
@@ -339,7 +336,7 @@ def test_mined_triplets_equal_their_loop(case, name):
     # A draw of whole numbers is the only thing that would differ if the weights were mined again in the loss.
     weights = loss.miner(candidates)
     theirs = case.leaf()
-    expected = value_and_gradient(triplet_loop(theirs, weights, case.classes, 0.3, "cosine", "mean"), theirs)
+    expected = value_and_gradients(triplet_loop(theirs, weights, case.classes, 0.3, "cosine", "mean"), theirs)
     if case.smooth:  # copies are at distances that differ by rounding, and are mined so
         assert_same_in_blocks(loss, case.embeddings, case.classes, expected)
 
@@ -362,7 +359,7 @@ def test_margin_loss_with_distance_weighted_sampling(case):
                 far = boundary - ((unit[a] - unit[n]).square().sum() + 1e-8).sqrt() + 0.2
                 terms = terms + near.relu() + far.relu()
                 active += int(near > 0) + int(far > 0)
-    expected = value_and_gradient(terms / max(active, 1), theirs, boundary)
+    expected = value_and_gradients(terms / max(active, 1), theirs, boundary)
     if case.smooth:  # copies are at distances that differ by rounding, and so are their draws
         assert_same_in_blocks(loss, case.embeddings, case.classes, expected)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.label_spaces import SPACES, judged, vectors
+from support.losses import made
 from support.refusals import refuses
 from torch import nn
 
@@ -47,20 +48,6 @@ def test_nearest_is_not_symmetric():
         check_label_space(NearestLabels(vectors(), 4))
 
 
-def construct(name):
-    """A loss of the table for 4 classes and 6 dimensions."""
-    parameters = inspect.signature(LOSSES[name]).parameters
-    data = {
-        "num_classes": 4,
-        "embedding_dim": 6,
-        "num_items": 12,
-        "items": 12,
-        "train_labels": NumberLabels([0.0, 1.0]),
-    }
-    torch.manual_seed(0)
-    return LOSSES[name](**{key: value for key, value in data.items() if key in parameters})
-
-
 #: Rules that do not apply to a loss by design, besides "empty" for losses with proxies.
 SKIPPED: dict[str, tuple[str, ...]] = {
     "n_pairs": ("permutation",),
@@ -75,12 +62,12 @@ SKIPPED: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name):
     proxies = "embedding_dim" in inspect.signature(LOSSES[name]).parameters
-    check_loss(construct(name), skip=SKIPPED.get(name, ("empty",) if proxies else ()))
+    check_loss(made(name), skip=SKIPPED.get(name, ("empty",) if proxies else ()))
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if construct(name).requires == "binary"])
+@pytest.mark.parametrize("name", [name for name in LOSSES if made(name).requires == "binary"])
 def test_class_losses_on_continuous_labels_as_zero_and_one(name):
-    check_loss(construct(name), ThresholdLabels(vectors(12), 1.0), skip=SKIPPED.get(name, ()))
+    check_loss(made(name), ThresholdLabels(vectors(12), 1.0), skip=SKIPPED.get(name, ()))
 
 
 def test_a_boundary_for_each_class():

@@ -13,13 +13,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_classes, reference_pairs
 from support.choices import pairwise
+from support.losses import assert_same, made, value_and_gradients
+from support.miners import FixedWeights
 from support.strategies import CLASS_CASES, ClassCase, class_batches
 from torch import Tensor
 
-from contml.contracts import Candidates
 from contml.losses import LOSSES, PairLoss
 from contml.losses.pair_weights import pair_weights
-from contml.mining import MINERS, Miner
+from contml.mining import MINERS
 from contml.training.hdml import pull
 
 CASES = {case.name: case for case in CLASS_CASES}
@@ -60,10 +61,7 @@ class Member:
 
 def make(name, num_classes=4, dim=4, class_ids=None, **options):
     """The loss in float64, built with what it needs from the data."""
-    data = {"num_classes": num_classes, "embedding_dim": dim, "class_ids": class_ids}
-    asked = inspect.signature(LOSSES[name]).parameters
-    torch.manual_seed(0)
-    return LOSSES[name](**options, **{key: value for key, value in data.items() if key in asked}).double()
+    return made(name, num_classes=num_classes, embedding_dim=dim, class_ids=class_ids, **options).double()
 
 
 def robust(**options):
@@ -143,19 +141,6 @@ VARIANTS = [
 FEW_CASES = [CASES[name] for name in ("unequal class sizes", "norms from 1e-3 to 30", "copy in another class")]
 #: Every loss of classes, with default options; those without a loop here have one in test_losses.py.
 NAMES = [name for name, loss in LOSSES.items() if loss.requires not in ("any", "graded")]
-
-
-def value_and_gradients(loss, *leaves):
-    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
-    zeros = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, gradients, strict=True)]
-    return [loss.detach(), *zeros]
-
-
-def assert_same(ours, theirs, gradients=True):
-    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        assert torch.isfinite(a).all()
-        if position == 0 or gradients:
-            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.detach().abs().max())))
 
 
 def copies_of(tensors):
@@ -301,17 +286,6 @@ def test_mined_pairs_equal_the_loop_over_their_list(case, name, member):
         assert_same(value_and_gradients(loss(ours, case.classes), ours), expected)
 
 
-class Drawn(Miner):
-    """Each pair as often as it says, `[B, B]`."""
-
-    def __init__(self, times: Tensor) -> None:
-        super().__init__()
-        self.times = times
-
-    def weights(self, candidates: Candidates) -> Tensor:
-        return self.times[candidates.anchors]
-
-
 #: Those whose sums over pairs a miner may weigh, as a list in which pairs come several times.
 #: Their weights are constants, so their gradients are not the derivatives of their values, as in the loops above.
 SURROGATES = {"instance_cross_entropy", "ranked_list"}
@@ -344,7 +318,7 @@ def test_a_pair_of_weight_three_is_a_pair_listed_three_times(member):
         for i in range(size):
             for side, partners in zip(listed, reference_pairs.partners(case.classes, i), strict=True):
                 side += [(i, j) for j in partners for _ in range(int(times[i, j]))]
-        loss = member.make(miner=Drawn(times))
+        loss = member.make(miner=FixedWeights(times))
         theirs = case.leaf()
         expected = value_and_gradients(member.value(theirs, case.classes, kept=listed), theirs)
         for loss.block_rows in (None, 2):

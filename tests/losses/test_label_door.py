@@ -2,6 +2,7 @@
 
 import random
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ import torch
 from support import reference, reference_graded
 from support.choices import spread
 from support.label_spaces import space_of
+from support.losses import made
 from support.refusals import refuses
 
 from contml import InputError
-from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NumberLabels
 from contml.losses import LOSSES, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
 from contml.losses.graded_pairs import ScaledLabelLoss
@@ -139,6 +140,9 @@ def test_the_power_is_of_the_loss_whatever_the_labels_are_given_as(squared, powe
 # integers, booleans, categories
 
 
+class_loss = partial(made, num_classes=3, embedding_dim=4)
+
+
 INTEGERS = {
     "int64": lambda ids: torch.tensor(ids),
     "uint8": lambda ids: torch.tensor(ids, dtype=torch.uint8),
@@ -156,12 +160,6 @@ def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
     hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels(labels) for classes"
     with refuses("labels", got="integers [4]", allowed="numbers or classes", hint=hint):
         LOSSES[name](**options)(torch.randn(4, 3), ages)
-
-
-def class_loss(name):
-    """A loss on classes, for 3 classes and 4 dimensions."""
-    data = {"num_classes": 3, "embedding_dim": 4}
-    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data}).double()
 
 
 @pytest.mark.parametrize(("name", "way"), spread(CLASS_LOSSES, INTEGERS, times=2))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from support import reference, reference_graded
 from support.choices import spread
 from support.label_spaces import judged
+from support.losses import assert_same, made, value_and_gradients
 from support.refusals import refuses
 from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
@@ -95,24 +96,11 @@ TRIPLETS = [
 ]
 
 
-def value_and_gradient(loss, embeddings, *parameters):
-    gradients = torch.autograd.grad(loss, [embeddings, *parameters], allow_unused=True)
-    zeros = [torch.zeros_like(t) if g is None else g for t, g in zip([embeddings, *parameters], gradients, strict=True)]
-    return [loss.detach(), *zeros]
-
-
-def assert_same(ours, theirs, smooth=True):
-    for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        assert torch.isfinite(a).all()
-        if position == 0 or smooth:
-            torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())))
-
-
 def in_blocks(loss, embeddings, target):
     """Value and gradients with respect to the embeddings and the parameters, whole and in blocks of 1, 7 and B rows."""
     for loss.block_rows in (None, 1, 7, len(embeddings)):
         leaf = embeddings.clone().requires_grad_()
-        yield value_and_gradient(loss(leaf, target), leaf, *loss.parameters())
+        yield value_and_gradients(loss(leaf, target), leaf, *loss.parameters())
 
 
 @pytest.mark.parametrize(("name", "case"), spread(CONTINUOUS, DISTANCE_CASES, times=7), ids=str)
@@ -121,7 +109,7 @@ def test_continuous_loss_equals_its_loop(case, name):
     if name.startswith("rank_sim") and case.name == "identical embeddings of norm 30":
         pytest.skip("cosines of 1, of which rounding makes some larger")
     theirs = case.leaf()
-    expected = value_and_gradient(loop(theirs, case.distances, None), theirs)
+    expected = value_and_gradients(loop(theirs, case.distances, None), theirs)
     for ours in in_blocks(make(), case.embeddings, case.distances):
         assert_same(ours, expected, case.smooth)
 
@@ -146,11 +134,11 @@ def test_of_judged_pairs_a_continuous_loss_is_its_loop_over_the_known_ones(name,
     for anchors in (None, torch.tensor([4, 0, 7])):
         theirs = x.clone().requires_grad_()
         rows = distances if anchors is None else distances[anchors]
-        expected = value_and_gradient(loop(theirs, rows, anchors), theirs)
+        expected = value_and_gradients(loop(theirs, rows, anchors), theirs)
         loss = make()
         for loss.block_rows in (None, 1, 2):
             ours = x.clone().requires_grad_()
-            assert_same(value_and_gradient(loss(ours, batch, anchors=anchors), ours), expected)
+            assert_same(value_and_gradients(loss(ours, batch, anchors=anchors), ours), expected)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
@@ -165,7 +153,7 @@ def test_where_all_pairs_are_known_a_loss_is_equal_to_the_bit(name):
             results = []
             for labels in (space, known):
                 loss, leaf = make(), x.clone().requires_grad_()
-                results.append(value_and_gradient(loss(leaf, labels[rows], anchors=anchors), leaf))
+                results.append(value_and_gradients(loss(leaf, labels[rows], anchors=anchors), leaf))
             assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
@@ -188,7 +176,7 @@ def test_of_judged_pairs_a_memory_holds_the_known_ones(name):
         theirs = x[7:].clone().requires_grad_()
         d = torch.where(pairs, distances.double(), torch.nan)
         expected = CONTINUOUS[name][1](torch.cat((theirs, x[:7])), d[:7], torch.arange(7))
-        assert_same(value_and_gradient(value, ours), value_and_gradient(expected, theirs))
+        assert_same(value_and_gradients(value, ours), value_and_gradients(expected, theirs))
     moved = x[:7] + torch.where(pairs[:7, 7:].any(0), 0.0, 5.0)[:, None]  # of items that no anchor was judged with
     again = CrossBatchMemory(make(), 7)
     again(moved, space[earlier])
@@ -225,7 +213,7 @@ def test_a_batch_without_a_judged_pair_has_loss_0(name):
     space = PairLabels([[0, 1]], [0.5], 6)
     space, make = (space, CONTINUOUS[name][0]) if name in CONTINUOUS else (ThresholdLabels(space, 0.6), LOSSES[name])
     x = torch.randn(4, 5, requires_grad=True)
-    value, gradient = value_and_gradient(make()(x, space[[0, 2, 3, 4]]), x)
+    value, gradient = value_and_gradients(make()(x, space[[0, 2, 3, 4]]), x)
     assert value == 0
     assert not gradient.any()
 
@@ -235,7 +223,7 @@ def test_triplet_equals_its_loop(case, options):
     distance, reduction = options
     theirs = case.leaf()
     loop = reference.triplet_margin(theirs, case.distances, None, 0.1, distance, reduction)
-    expected = value_and_gradient(loop, theirs)
+    expected = value_and_gradients(loop, theirs)
     for ours in in_blocks(TripletMarginLoss(0.1, distance, reduction), case.embeddings, case.classes):
         assert_same(ours, expected, case.smooth)
 
@@ -263,14 +251,14 @@ def test_triplets_of_a_batch_equal_their_loop(case, options):
     for classes in (case.classes, torch.tensor([0, 1, 2, 0, 1, 2, 1, 2, 0])[: len(case.classes)]):
         for anchors in (None, [2, 0, 4, 0] if len(classes) > 4 else [1]):
             theirs = case.leaf()
-            expected = value_and_gradient(
+            expected = value_and_gradients(
                 triplets_of_the_batch(theirs, classes, anchors, 0.3, distance, reduction), theirs
             )
             loss = TripletMarginLoss(0.3, distance, reduction, triplets="batch")
             given = None if anchors is None else torch.tensor(anchors)
             for loss.block_rows in (None, 1, 2):
                 ours = case.leaf()
-                assert_same(value_and_gradient(loss(ours, classes, anchors=given), ours), expected, case.smooth)
+                assert_same(value_and_gradients(loss(ours, classes, anchors=given), ours), expected, case.smooth)
 
 
 def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
@@ -309,7 +297,7 @@ def test_margin_equals_its_loop(case, per_class):
     if per_class:
         loss.boundary.data += torch.linspace(-0.5, 0.3, case.num_classes)
     boundary, theirs = loss.boundary.detach().clone().requires_grad_(), case.leaf()
-    expected = value_and_gradient(reference.margin_loss(theirs, case.classes, boundary), theirs, boundary)
+    expected = value_and_gradients(reference.margin_loss(theirs, case.classes, boundary), theirs, boundary)
     for ours in in_blocks(loss, case.embeddings, case.classes):
         assert_same(ours, expected, case.smooth)
 
@@ -319,7 +307,7 @@ def test_proxy_anchor_equals_its_loop(case):
     torch.manual_seed(0)
     loss = ProxyAnchorLoss(num_classes=case.num_classes + 2, embedding_dim=case.embeddings.shape[1]).double()
     proxies, theirs = loss.proxies.detach().clone().requires_grad_(), case.leaf()
-    expected = value_and_gradient(reference.proxy_anchor(theirs, case.classes, proxies), theirs, proxies)
+    expected = value_and_gradients(reference.proxy_anchor(theirs, case.classes, proxies), theirs, proxies)
     for ours in in_blocks(loss, case.embeddings, case.classes):
         assert_same(ours, expected, case.smooth)
 
@@ -391,12 +379,6 @@ ONE_SIDED = {
 }
 
 
-def make_loss(name):
-    data = {"num_classes": 4, "embedding_dim": 6, "train_labels": NumberLabels([0.0, 1.0])}
-    torch.manual_seed(1)
-    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
-
-
 @pytest.mark.parametrize("name", ["dense_triplet", "triplet_margin"])
 def test_counting_triplets_equals_listing_them_in_larger_rows(name):
     torch.manual_seed(0)
@@ -424,7 +406,7 @@ def test_counting_triplets_equals_listing_them_in_larger_rows(name):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
 def test_nothing_to_compare_is_a_zero_that_back_propagates(name, labels):
-    loss = make_loss(name)
+    loss = made(name)
     if name in ONE_SIDED or "embedding_dim" in data_arguments(LOSSES[name]):
         pytest.skip("positives or negatives alone are compared, as are proxies with any item")
     embeddings = torch.randn(4, 6, requires_grad=True)

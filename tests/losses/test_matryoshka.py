@@ -7,6 +7,7 @@ import pytest
 import torch
 from support import reference, reference_pairs
 from support.choices import pairwise
+from support.losses import value_and_gradients
 from support.miniature import TINY
 from support.refusals import refuses
 from support.runs import assert_resumes, from_text
@@ -35,10 +36,6 @@ def unit(x):
     return torch.stack([row / torch.sqrt(sum(number**2 for number in row)) for row in x])
 
 
-def value_and_gradient(loss, leaf):
-    return loss.detach(), torch.autograd.grad(loss, leaf)[0]
-
-
 # -- the loss ----------------------------------------------------------------------------------------------------------
 
 POINTS = torch.rand(9, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -58,14 +55,14 @@ def test_it_is_the_mean_over_prefixes(name, anchors, normalize):
     theirs = items().requires_grad_()
     parts = [theirs[:, :dim] for dim in DIMS]
     parts = [unit(part) if normalize and part.shape[1] < DIMS[-1] else part for part in parts]
-    expected = value_and_gradient(sum(LOOPS[name](part, distances, positions) for part in parts) / len(DIMS), theirs)
+    expected = value_and_gradients(sum(LOOPS[name](part, distances, positions) for part in parts) / len(DIMS), theirs)
     for block_rows in (None, 1, 2):
         ours, losses = items().requires_grad_(), [LOSSES[name]() for _ in DIMS]
         for loss in losses:
             loss.block_rows = block_rows
         labels = CLASSES if name == "multi_similarity" else distances
         found = MatryoshkaLoss(losses, DIMS, normalize)(ours, labels, anchors=positions)
-        for a, b in zip(value_and_gradient(found, ours), expected, strict=True):
+        for a, b in zip(value_and_gradients(found, ours), expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 

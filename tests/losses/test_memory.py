@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from support.losses import made
 from support.refusals import refuses
 
 from contml.config import data_arguments
@@ -18,12 +19,6 @@ ADDITIVE = [name for name, loss in LOSSES.items() if loss.takes_memory and not l
 REFUSED = [name for name, loss in LOSSES.items() if not loss.takes_memory]
 #: Integer classes without row numbers are what the test is about.
 integer_classes = pytest.mark.filterwarnings("ignore:.*integer classes have no row numbers:UserWarning")
-
-
-def make(name, **given):
-    data = {"num_classes": 4, "embedding_dim": DIM, "train_labels": NumberLabels([0.0, 1.0]), **given}
-    torch.manual_seed(1)
-    return LOSSES[name](**{key: data[key] for key in data_arguments(LOSSES[name]) if key in data})
 
 
 def space_of(loss):
@@ -66,7 +61,7 @@ class Slow:
 @pytest.mark.parametrize("block_rows", [None, 2])
 @pytest.mark.parametrize("name", ADDITIVE)
 def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, block_rows):
-    loss = make(name).double()
+    loss = made(name, embedding_dim=DIM).double()
     space = space_of(loss)
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     loss.block_rows = block_rows
@@ -83,7 +78,7 @@ def test_each_anchor_meets_the_batch_and_what_is_remembered_but_itself(name, blo
 @pytest.mark.parametrize("miner", [name for name, miner in MINERS.items() if "seed" not in data_arguments(miner)])
 @pytest.mark.parametrize("anchors", [None, torch.tensor([3, 0])])
 def test_miners_choose_among_the_remembered(miner, anchors):
-    loss = make("contrastive", miner=MINERS[miner]()).double()
+    loss = made("contrastive", miner=MINERS[miner]()).double()
     space = space_of(loss)
     slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
     for embeddings, rows in batches():
@@ -313,7 +308,7 @@ def test_parameters_of_the_loss_learn_through_it():
 @pytest.mark.parametrize("name", REFUSED)
 def test_losses_that_cannot_use_a_memory(name):
     with refuses(LOSSES[name].__name__, got="cannot use a memory", hint="omit the memory"):
-        CrossBatchMemory(make(name))
+        CrossBatchMemory(made(name, embedding_dim=DIM))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.choices import spread
+from support.losses import made
 from support.refusals import refuses
 
 from contml.config import data_arguments
@@ -20,13 +21,6 @@ BAD = [math.nan, math.inf, -math.inf]
 #: The item of class 3 is alone: it is in no pair and in no triplet.
 CLASSES = torch.tensor([0, 1, 0, 2, 1, 0, 2, 3])
 NORMS = [0.0, 1e-30, 1e-20, 1e-12, 1e-5, 1.0, 1e5, 1e10, 1e18, 1e25, 1e37]
-
-
-def make(name, **options):
-    cls = LOSSES[name]
-    torch.manual_seed(1)
-    data = {key: DATA[key] for key in data_arguments(cls) if key in DATA}
-    return cls(**data, **options)
 
 
 def variants(name):
@@ -88,7 +82,7 @@ def embeddings_of(seed=0):
 @each_loss
 @pytest.mark.parametrize(("bad", "block_rows"), [(math.nan, None), (math.inf, 3), (-math.inf, None)])
 def test_an_embedding_that_is_not_finite_gives_no_finite_loss(name, options, bad, block_rows):
-    loss = make(name, **options)
+    loss = made(name, **options)
     loss.block_rows = block_rows
     for row in range(8):
         embeddings = embeddings_of()
@@ -98,7 +92,7 @@ def test_an_embedding_that_is_not_finite_gives_no_finite_loss(name, options, bad
 
 @each_loss
 def test_an_embedding_that_is_not_an_anchor_counts_too(name, options):
-    loss, anchors = make(name, **options), torch.tensor([0, 2])
+    loss, anchors = made(name, **options), torch.tensor([0, 2])
     labels = labels_for(loss)
     labels = labels[anchors] if labels.ndim == 2 else labels
     for row in range(8):
@@ -109,9 +103,9 @@ def test_an_embedding_that_is_not_an_anchor_counts_too(name, options):
 
 @each_loss
 def test_a_parameter_that_is_not_finite_gives_no_finite_loss(name, options):
-    for parameter in range(len(list(make(name, **options).parameters()))):
+    for parameter in range(len(list(made(name, **options).parameters()))):
         for bad in BAD:
-            loss = make(name, **options)
+            loss = made(name, **options)
             list(loss.parameters())[parameter].data.view(-1)[-1] = bad
             assert not torch.isfinite(loss(embeddings_of(), labels_for(loss))), (parameter, bad)
 
@@ -124,14 +118,14 @@ def test_a_miner_does_not_hide_what_is_not_finite(miner, bad):
             for row in range(8):
                 embeddings = embeddings_of()
                 embeddings[row, 0] = bad
-                assert not torch.isfinite(make(name, miner=MINERS[miner]())(embeddings, CLASSES))
+                assert not torch.isfinite(made(name, miner=MINERS[miner]())(embeddings, CLASSES))
 
 
 @pytest.mark.parametrize(
     "name", [name for name, cls in LOSSES.items() if cls.takes_memory and cls.requires == "binary"]
 )
 def test_a_memory_does_not_hide_what_is_not_finite(name):
-    memory = CrossBatchMemory(make(name), 32)
+    memory = CrossBatchMemory(made(name), 32)
     with pytest.warns(UserWarning, match="row numbers"):
         memory(embeddings_of(), CLASSES)
     bad = embeddings_of()
@@ -161,7 +155,7 @@ def extreme_batches(draw):
 @settings(max_examples=10, deadline=None)
 @given(batch=extreme_batches(), block_rows=st.sampled_from([None, 3]), scale=st.sampled_from([1e-30, 1e-5, 1.0, 1e5]))
 def test_a_finite_loss_has_a_finite_gradient(name, options, batch, block_rows, scale):
-    loss = make(name, **options)
+    loss = made(name, **options)
     loss.block_rows = block_rows
     for parameter in loss.parameters():
         parameter.data *= scale
@@ -183,7 +177,7 @@ def test_a_finite_loss_is_that_of_float64(name, options):
         norms_of_batches.append(NORMS[1:9])
     for norms in norms_of_batches:
         embeddings = torch.nn.functional.normalize(embeddings_of()) * torch.tensor(norms)[:, None]
-        loss, exact = make(name, **options), make(name, **options).double()
+        loss, exact = made(name, **options), made(name, **options).double()
         value = loss(embeddings, labels_for(loss))
         if torch.isfinite(value):
             expected = exact(embeddings.double(), labels_for(exact))
@@ -248,7 +242,7 @@ def test_log_sum_exp_of_a_present_entry_that_is_not_finite(bad):
     ids=str,
 )
 def test_anchors_and_classes_of_any_integer_type(name, dtype):
-    loss, embeddings, anchors = make(name), embeddings_of(), torch.tensor([0, 1, 1, 0])
+    loss, embeddings, anchors = made(name), embeddings_of(), torch.tensor([0, 1, 1, 0])
     labels = labels_for(loss)
     if labels.ndim == 2:
         expected, found = labels[anchors], labels[anchors]
@@ -262,7 +256,7 @@ def test_anchors_and_classes_of_any_integer_type(name, dtype):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_embeddings_in_another_form(name):
-    loss, x = make(name), embeddings_of()
+    loss, x = made(name), embeddings_of()
     labels = labels_for(loss)
     for other, got in ((x.numpy(), "ndarray"), (x.tolist(), "list"), (x[:, :0], "[8, 0]"), (x.long(), "int64 [8, 6]")):
         with refuses("embeddings", got=got, allowed="floats [items, dim]"):
@@ -275,7 +269,7 @@ def test_embeddings_in_another_form(name):
 @pytest.mark.parametrize("name", [name for name, cls in LOSSES.items() if "embedding_dim" in data_arguments(cls)])
 def test_embeddings_of_another_dimension_than_the_proxies(name):
     with refuses("embeddings", got="5 dimensions", allowed="must have 6, as the proxies"):
-        make(name)(torch.randn(8, 5), CLASSES)
+        made(name)(torch.randn(8, 5), CLASSES)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.choices import mostly_slow
+from support.losses import made
 from support.refusals import refuses
 from support.strategies import CLASS_CASES
 from torch import nn
@@ -13,7 +14,6 @@ from torch import nn
 from benchmarks.pair_weights import curves, weights_plot
 from contml import InputError
 from contml.app.report.plots import png
-from contml.config import data_arguments
 from contml.labels import ClassLabels
 from contml.losses import LOSSES, pair_weights
 from contml.losses.proxies import ProxyLoss
@@ -39,7 +39,7 @@ CLOSED = {"contrastive": contrastive, "raw": raw}
 def test_weights_give_the_gradient_of_the_embeddings(name):
     """dL/df by the chain rule through the similarities: w is all there is to a pair loss."""
     torch.manual_seed(0)
-    loss = construct(name).double()
+    loss = made(name).double()
     x = nn.functional.normalize(torch.randn(12, 6, dtype=torch.float64), dim=1).requires_grad_()
     classes = torch.tensor([0, 1, 2, 0, 3, 1, 0, 2, 3, 1, 0, 1])
     labels = ClassLabels(classes)
@@ -58,12 +58,6 @@ def test_weights_give_the_gradient_of_the_embeddings(name):
         s = -d if loss.distance == "squared_euclidean" else -(d + torch.eye(12)).sqrt()
     (slope,) = torch.autograd.grad((w * sign * s).sum(), x)
     torch.testing.assert_close(slope, expected, rtol=1e-9, atol=1e-9)
-
-
-def construct(name):
-    data = {"num_classes": 4, "embedding_dim": 6}
-    takes = data_arguments(LOSSES[name])
-    return LOSSES[name](**{key: value for key, value in data.items() if key in takes})
 
 
 def test_n_pairs_reads_only_some_pairs():

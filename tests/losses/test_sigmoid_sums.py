@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.choices import pairwise
+from support.losses import made
 
-from contml.config import data_arguments
-from contml.labels import NumberLabels, VectorLabels
+from contml.labels import VectorLabels
 from contml.losses import LOSSES
 from contml.losses.smooth_rank import boxes, shared_sums, sigmoid_sums
 
@@ -147,10 +147,7 @@ def test_a_large_batch_has_the_loss_of_all_sigmoids(metric, temperature, block_r
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_autocast_changes_nothing(name):
-    data = {"num_classes": 4, "embedding_dim": 6, "train_labels": NumberLabels([0.0, 1.0])}
-    cls = LOSSES[name]
-    torch.manual_seed(0)
-    loss = cls(**{key: data[key] for key in data_arguments(cls) if key in data}).eval()
+    loss = made(name).eval()
     embeddings, classes = torch.randn(60, 6), torch.arange(60) % 4
     labels = VectorLabels(torch.randn(60, 2)).pairwise()
     target = labels if loss.requires in ("any", "graded") else classes
