@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 
 import numpy as np
-import PIL
 import pytest
 from PIL import Image
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of
@@ -79,16 +78,6 @@ def test_an_image_is_resized_by_the_formula(height, width, side):
 def is_tall(height, width, side):
     """Columns are resized first."""
     return width != side and height - side > 2 * max(width - side, 0)
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (41, 33), (42, 33), (78, 55), (79, 55)])
-@pytest.mark.parametrize("side", [1, 5, 32, 64])
-def test_an_image_is_resized_as_by_pillow(height, width, side):
-    if is_tall(height, width, side) and int(PIL.__version__.partition(".")[0]) < 13:
-        pytest.skip("Pillow before version 13 resizes the rows of tall images first")
-    pixels = noise(1, height, width, seed=side)[0]
-    expected = np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(resized(pixels, "image", side), expected)
 
 
 @pytest.mark.parametrize("size", [1, 24, 32])

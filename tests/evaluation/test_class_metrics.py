@@ -23,29 +23,6 @@ from contml.losses import TripletMarginLoss
 from contml.runs import create
 
 
-@pytest.mark.slow
-@settings(max_examples=60, deadline=None)
-@given(case=retrieval_cases())
-def test_recall_and_map_at_r_equal_their_loops(case):
-    embeddings, classes, queries, gallery = case
-    rows = (torch.tensor(queries), torch.tensor(gallery))
-    found, ranked = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows)
-    curve, score = found.curves["recall"], found.scores["map_at_r"]
-    case = (embeddings.tolist(), classes, queries, gallery)
-    assert len(curve.model) == len(curve.random) == len(curve.oracle) == ranked.model.shape[1]
-    possible = sum(any(classes[r] == classes[q] for r in gallery if r != q) for q in queries) / len(queries)
-    for k in range(1, len(curve.model) + 1):
-        assert curve.model[k - 1] == pytest.approx(reference_metrics.recall_at_k(*case, k), abs=1e-12)
-        assert curve.oracle[k - 1] == pytest.approx(possible)
-    assert score.model == pytest.approx(reference_metrics.map_at_r(*case), abs=1e-12)
-    assert found.scores["r_precision"].model == pytest.approx(reference_metrics.r_precision(*case), abs=1e-12)
-    assert score.oracle == pytest.approx(possible)
-    # Mean label distance@1 is 1 - precision@1; at K = 1 precision is recall, with singletons or without.
-    assert found.curves["label_distance"].model[0] == pytest.approx(1 - curve.model[0])
-    if curve.oracle[0] == 1:
-        assert found.curves["label_distance"].oracle[0] == 0
-
-
 @settings(max_examples=60, deadline=None)
 @given(case=retrieval_cases(), exclude_singletons=st.booleans(), missing=st.sets(st.integers(0, 11), max_size=3))
 def test_recall_at_1_of_each_query_equals_its_loop(case, exclude_singletons, missing):

@@ -160,22 +160,6 @@ def test_parts_change_nothing(split, entries):
         assert torch.equal(ranked_in_parts.pairs, ranked.pairs)
 
 
-def test_embeddings_that_are_the_labels_reach_the_oracle():
-    torch.manual_seed(0)
-    values = torch.randn(300, 3)
-    found, ranked = evaluate(values, VectorLabels(values), torch.arange(100), torch.arange(100, 300))
-    assert torch.equal(ranked.model, ranked.oracle)
-    assert found.spearman == pytest.approx(1)
-    for curve in found.curves.values():
-        assert len(curve.model) == retrieval.LARGEST_K == 100
-        assert curve.model == pytest.approx(curve.oracle)
-        assert curve.at(1).normalized() == curve.at(100).normalized() == pytest.approx(1)
-        better = (lambda a, b: a < b) if curve.better == "lower" else (lambda a, b: a > b)
-        assert all(better(o, r) for o, r in zip(curve.oracle, curve.random, strict=True))
-    backwards, _ = evaluate(torch.stack((values[:, 0], torch.zeros(300)), 1), NumberLabels(values[:, 0]))
-    assert backwards.curves["ndcg"].at(10).normalized() == pytest.approx(1)
-
-
 def test_normalized_scores():
     curve = Curve("t", "lower", model=[3.0, 5.0, 6.0, 1.0], random=[5.0, 5.0, 5.0, 1.0], oracle=[1.0, 1.0, 1.0, 1.0])
     assert [curve.at(k).normalized() for k in (1, 2, 3)] == [0.5, 0.0, -0.25]

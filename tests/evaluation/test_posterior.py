@@ -114,13 +114,6 @@ def test_coordinates_of_vectors_have_the_label_distances(count):
     assert torch.allclose(torch.cdist(u, u), labels.pairwise().double(), atol=1e-4)
 
 
-def test_a_new_label_gets_the_coordinates_of_its_distances():
-    labels = VectorLabels(draw(40, 2))
-    coordinates = Coordinates.fit(VectorLabels(draw(40, 2)[:30]))
-    u = coordinates.of(labels.pairwise(range(40), coordinates.landmarks))
-    assert torch.allclose(torch.cdist(u, u), labels.pairwise().double(), atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["tags", "captions", "poses", "segmentation", "matrix", "weighted", "geo"])
 def test_coordinates_follow_the_label_distances_of_every_kind(name, tmp_path):
     labels = SPACES[name](tmp_path)

@@ -1,4 +1,4 @@
-"""What label spaces are made of: equal labels in any form give one space, anything else is one line."""
+"""What label spaces are made of: equal labels in any form give one space, anything else is one line; their digests."""
 
 from collections import deque
 from datetime import date
@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 from support.choices import spread
+from support.label_spaces import SPACES
 from support.refusals import refuses
 
 from contml import InputError
@@ -53,7 +54,7 @@ MAKE = {
     "tags": (TagLabels, [["a", "b"], [], ["b"]]),
     "multi_hot": (MultiHotLabels, [[0, 1], [1, 1], [0, 0]]),
     "ordinal": (OrdinalLabels, [3, 1, 2]),
-    "ordinal words": (lambda x: OrdinalLabels(x, ["low", "high"]), ["low", "high", "low"]),
+    "ordinal words": (lambda x: OrdinalLabels(x, ["low", "middle", "high"]), ["low", "high", "low"]),
     "levels": (lambda x: OrdinalLabels(["low", "high", "low"], x), ["low", "middle", "high"]),
     "geo": (GeoLabels, [[52.5, 13.4], [48.9, 2.4], [-33.9, 151.2]]),
     "circular": (CircularLabels, [350.0, 10.0, 95.5]),
@@ -276,3 +277,73 @@ def test_distances_of_another_shape():
     for call in (labels.pairwise, lambda: ThresholdLabels(labels, 1.0).pairwise()):
         with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
             call()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# a short hash of each label: it does not depend on order or on other items, and another label changes it
+
+
+#: Another label in place of the last one.
+ANOTHER = {
+    "classes": "d",
+    "classes of integers": 8,
+    "vectors": [4.0, 5.5],
+    "numbers": 7,
+    "poses": (JOINTS[2] + 0.01).tolist(),
+    "segmentation": [[1, 1]],
+    "captions": ["red red cat"],
+    "caption_vectors": ["red red cat"],
+    "tags": ["b", "d"],
+    "multi_hot": [1, 0],
+    "ordinal": 4,
+    "ordinal words": "middle",
+    "geo": [-33.9, 151.201],
+    "circular": 95.501,
+    "sequences": ["re", "do"],
+    "dates": "2024-01-01",
+}
+DIGESTS = {name: (*MAKE[name], other) for name, other in ANOTHER.items()} | {
+    "hidden joints": (
+        lambda x: PoseLabels([joints for joints, _ in x], [visible for _, visible in x]),
+        [(joints, [1, 1, 1, 1]) for joints in JOINTS.tolist()],
+        (JOINTS[2].tolist(), [1, 0, 1, 1]),
+    ),
+    "number of captions": (lambda x: CaptionLabels(x, WORDS), [["dog"], ["cat"], ["red"]], ["red", "red"]),
+    "sequences of characters": (SequenceLabels, ["ab", "bca", "c"], "cc"),
+    "weighted": (
+        lambda x: WeightedLabels({ClassLabels([a for a, _ in x]): 1.0, NumberLabels([b for _, b in x]): 2.0}),
+        [("a", 1.0), ("b", 2.0), ("c", 3.0)],
+        ("c", 3.5),
+    ),
+    "binarized": (lambda x: ThresholdLabels(NumberLabels(x), 1.0), [0.0, 1.0, 5.0], 6.0),
+}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_digest_depends_on_its_label_alone(name):
+    make, labels, other = DIGESTS[name]
+    before = make(labels).digests()
+    assert len(set(before)) == len(set(map(repr, labels)))
+    assert all(len(digest) == 12 for digest in before)
+    changed = make([*labels[:2], other]).digests()
+    assert changed[:2] == before[:2]
+    assert changed[2] not in before
+    assert make([labels[2], labels[0]]).digests() == [before[2], before[0]]
+    assert make([*labels, other]).digests()[:3] == before
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_part_has_the_digests_of_its_items(name, tmp_path):
+    space = SPACES[name](tmp_path)
+    digests = space.digests()
+    rows = [7, 2, 2, 11]
+    assert len(digests) == len(space)
+    assert space[rows].digests() == [digests[row] for row in rows]
+    assert space[rows].as_root().digests() == [digests[row] for row in rows]
+    assert space.to("cpu").digests() == digests
+
+
+def test_the_order_of_captions_and_tags_is_no_content():
+    assert len({*TagLabels([["a", "b"], ["b", "a", "a"]]).digests(), *TagLabels([["b", "a"]]).digests()}) == 1
+    assert len(set(CaptionLabels([["a dog", "red"], ["red", "dog"]], WORDS).digests())) == 1
+    assert len(set(SequenceLabels(["ab", "ba"]).digests())) == 2

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001
 
-import gzip
-import json
 import re
 from unicodedata import normalize
 
@@ -11,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
-from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.app.experiment.captioner_run import caption_words
 from contml.labels import CaptionLabels, CaptionVectorLabels, ClassLabels, SequenceLabels, TagLabels, idf_weights
-from contml.labels.caption_words import STOP_WORDS, caption_tokens, split_words, tokens
+from contml.labels.caption_words import STOP_WORDS, split_words, tokens
 
 FORMS = ("NFC", "NFD")
 #: The rule of the first versions, which lost combining marks: the words of ASCII captions are still those of it.
@@ -37,24 +34,6 @@ def test_ascii_captions_have_the_words_of_the_first_rule(caption):
     assume(not re.search(r"&.*;|<.*>|\[.*\]", caption))  # characters of HTML and marks of tokenizers have a later rule
     assert tokens(caption) == first_rule(caption)
     assert split_words(caption, frozenset()) == first_rule(caption, frozenset())
-
-
-def real_captions():
-    pack = DATA_ROOT / "flickr8k_1500" / "Flickr8k.token.full.txt.gz"
-    with gzip.open(pack, "rt", encoding="utf-8") as file:
-        flickr = [line.rstrip("\n").split("\t")[1] for line in file]
-    with gzip.open(DATA_ROOT / "coco_mini_2017" / "captions_val2017.full.json.gz", "rt", encoding="utf-8") as file:
-        coco = [annotation["caption"] for annotation in json.load(file)["annotations"]]
-    return flickr, coco
-
-
-@pytest.mark.skipif(not (DATA_ROOT / "flickr8k_1500").is_dir(), reason="the captions packs are not here")
-@pytest.mark.slow
-def test_all_captions_of_flickr8k_and_coco_have_the_words_of_the_first_rule():
-    flickr, coco = real_captions()
-    assert (len(flickr), len(coco)) == (40_460, 25_014)
-    captions = flickr + coco
-    assert next(caption_tokens([captions])) == [first_rule(caption) for caption in captions]
 
 
 # Unicode

@@ -6,12 +6,10 @@ import pytest
 import torch
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
-from support.paths import DATA_ROOT
 from support.refusals import refuses
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels
-from contml.labels.caption_words import tokens
 from contml.transport import (
     bags,
     caption_distance,
@@ -21,8 +19,6 @@ from contml.transport import (
     word_movers_plan,
 )
 
-DATA = DATA_ROOT / "flickr8k_1500"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the captions pack is not here")
 WORDS = [f"w{number}" for number in range(40)]
 
 
@@ -246,22 +242,6 @@ def test_vectors_trained_on_the_captions_are_reproducible():
     a, b, c = (CaptionLabels(given, dim=8, seed=seed).pairwise() for seed in (0, 0, 1))
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
-
-
-@needs_data
-def test_real_captions_equal_gensim_and_pot():
-    lines = (DATA / "Flickr8k.token.txt").read_text().splitlines()[:60]
-    images = [[line.split("\t")[1] for line in lines[start : start + 5]] for start in range(0, 60, 5)]
-    file = DATA / "word_vectors" / "glove.6B.50d.flickr8k.bin"
-    vectors = KeyedVectors.load_word2vec_format(str(file), binary=True)
-    space = CaptionLabels(images, file)
-    bags = [[[w for w in tokens(caption) if w in vectors] for caption in image] for image in images]
-    expected = torch.tensor([[set_distance(i, j, vectors) for j in bags] for i in bags], dtype=torch.float64)
-    torch.testing.assert_close(space.pairwise().double(), expected, rtol=1e-6, atol=1e-6)
-    some = [bag for image in bags[:3] for bag in image]
-    ours = word_movers_distance(some, some, vectors).double()
-    gensim = torch.tensor([[vectors.wmdistance(a, b, norm=False) for b in some] for a in some], dtype=torch.float64)
-    torch.testing.assert_close(ours, gensim, rtol=1e-5, atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -182,8 +182,7 @@ def test_the_table_of_kaggle_is_no_token_file_and_is_read_as_a_table(flickr_fold
     assert task.train.labels.captions[0] == texts[listed[0]]
 
 
-def test_files_that_are_not_there(flickr_folder, tmp_path):
-    rejected(("root", "nowhere"), flickr, "nowhere")
+def test_files_that_are_not_there(flickr_folder):
     holds = f"no such file ({flickr_folder} holds Flicker8k_Dataset, Flickr8k.token.txt"
     rejected(("results.token", holds, "", "set captions"), flickr, flickr_folder, captions="results.token")
     rejected(("train.txt", "no such file", "", "set train"), flickr, flickr_folder, train="train.txt")

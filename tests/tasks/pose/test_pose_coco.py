@@ -46,6 +46,7 @@ def test_people_and_their_joints(folder):
     assert (len(task.train), len(task.test)) == (48, 24)
     assert task.train.view.renderer.joint_names == tuple(COCO_NAMES)
     assert list(task.train.view.renderer.skeleton) == [(a - 1, b - 1) for a, b in COCO_SKELETON]
+    assert task.train.labels.unit == "pixels of a crop of 64, over 17 joints"
     for split in (task.train, task.test):
         for row, name in enumerate(split.names):
             joints, v = folder[1][annotation_of(name)]
@@ -54,21 +55,6 @@ def test_people_and_their_joints(folder):
             size = 1.5 * (high - low).max()
             expected = ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5
             np.testing.assert_allclose(split.view.renderer.joints[row][v > 0], expected[v > 0], atol=1e-9)
-
-
-def test_label_distances_are_over_joints_that_both_have(folder):
-    task = coco(str(folder[0]), **SMALL)
-    found, joints, visible = (
-        task.train.labels.pairwise().numpy(),
-        task.train.view.renderer.joints,
-        task.train.view.renderer.visible,
-    )
-    for i, j in [(0, 1), (3, 40), (12, 7), (20, 21)]:
-        both = visible[i] & visible[j]
-        assert 8 < both.sum() < 18
-        expected = ((joints[i] - joints[j])[both] ** 2).sum() * 17 / both.sum()
-        assert found[i, j] == pytest.approx(expected**0.5, rel=1e-5)
-    assert task.train.labels.unit == "pixels of a crop of 64, over 17 joints"
 
 
 def test_excluded_people_are_counted(own):
@@ -149,15 +135,12 @@ def test_people_of_unlisted_images_can_be_dropped(own):
     assert task.train.excluded == {"of images that are not listed": 1}
 
 
-def test_other_files(own, tmp_path):
+def test_other_files(own):
     root = own(lambda content: None)
     with refuses("away.json"):
         coco(root, test="away.json", **SMALL)
     with refuses(TRAIN, got="0000.jpg is in train and in test (6 such images)"):
         coco(root, test=TRAIN, test_images="train2017", **SMALL)
-    (tmp_path / TRAIN).write_text('{"images": [')
-    with refuses(TRAIN):
-        coco(root, **SMALL)
 
 
 # Real annotations
