@@ -77,6 +77,10 @@ def test_line_ends_and_encodings(write, content, lines):
         ("a.csv", "image,a b,a  b\n1.jpg,a,b\n", ("a.csv", "differ only by spaces")),
         ("a.jsonl", '{"image": "1.jpg", "x": 1, "x": 2}', ("a.jsonl:1", "'x' appears twice")),
         ("a.jsonl", '{"image": "\\ud800"}', ("a.jsonl:1: image", "not valid Unicode")),
+        ("a.jsonl", '{"image": "1.png"}\n{"image": ', ("a.jsonl:2", "not JSON")),
+        ("a.jsonl", "[1, 2]", ("a.jsonl:1", "a JSON list")),
+        ("a.jsonl", "", ("a.jsonl", "is empty")),
+        ("a.jsonl", "{}\n" * 3, ("a.jsonl", "is empty")),
         ("a.docx", "", ("a.docx", "ends in '.docx'", ".csv, .tsv")),
     ],
 )

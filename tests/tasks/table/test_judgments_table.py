@@ -127,11 +127,22 @@ def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
         (GRADES.replace(",2\n", ",-2\n"), "table.csv:3: grade", "-2"),
         (GRADES.replace("0.png,2", "0.png,0"), "table.csv:3", "query and item are the same item, 0.png"),
         ("query,item,grade\n0.png,1.png,2\n3.png,4.png,2\n", "table.csv", "2 such queries"),
+        ("a,b,score\n1.png,2.png,5\n", "table.csv", "1 judgment"),
+        ("a,b,score\n", "table.csv", ""),
+        ("a,b,points\n1,2,3\n", "table.csv", "columns a, b, points"),
+        ("a,b,score,distance\n1,2,3,4\n", "table.csv", "columns of scores of pairs and of distances of pairs"),
+        ("a,b,distance\n1.png,2.png,5\n3.png,2.png,-1\n", "table.csv:3: distance", "-1"),
+        ("a,b,score\ni1,i2,5\ni1,z,4\n", "table.csv:3: b", "no item 'z'"),
     ],
 )
 def test_a_wrong_table_is_one_line(read, text, subject, got):
     with refuses(subject, got=got):
         read(text)
+
+
+def test_a_score_above_the_largest_is_refused(read):
+    with refuses("table.csv:3: score", got="11"):
+        read("a,b,score\n1.png,2.png,5\n3.png,2.png,11\n", judgments={"largest": 10.0})
 
 
 @pytest.mark.parametrize("mark", ["&", " ", ":"])

@@ -30,14 +30,6 @@ def shown(task):
     return " | ".join(cell for line in task.columns for cell in line)
 
 
-def test_a_table_of_excel_in_utf_16_needs_no_option(tmp_path, rows):
-    write_table(tmp_path / "items.txt", rows, delimiter="\t", encoding="utf-16")
-    assert len(file(str(tmp_path / "items.txt"), {"reading": "number"}).train) + 6 >= 24
-    write_table(tmp_path / "items.txt", rows, encoding="utf-16-le")  # without the mark that says so
-    with refuses("items.txt", "NUL bytes", hint="encoding="):
-        file(str(tmp_path / "items.txt"))
-
-
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_names_of_images_in_another_unicode_form(tmp_path, rows, form):
     other = "NFD" if form == "NFC" else "NFC"

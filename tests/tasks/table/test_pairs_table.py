@@ -94,23 +94,7 @@ def test_forms_of_the_table(folder):
     assert unit.measure.unit == "points"
 
 
-def test_bad_tables_are_one_line(folder):
-    def refused(text, subject, got="", **options):
-        (folder / "j.csv").write_text(text)
-        with refuses(subject, got):
-            file(str(folder / "j.csv"), **options)
-
-    refused("a,b,score\ndials/1.png,dials/2.png,5\n", "j.csv", "1 judgment")
-    refused("a,b,score\n", "j.csv", "")
-    refused("a,b,points\n1,2,3\n", "j.csv", "columns a, b, points")
-    refused("a,b,score,distance\n1,2,3,4\n", "j.csv", "columns of scores of pairs and of distances of pairs")
-    lines = "a,b,distance\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,-1\n"
-    refused(lines, "j.csv:3: distance", "-1")
-    scores = "a,b,score\ndials/1.png,dials/2.png,5\ndials/3.png,dials/2.png,11\n"
-    refused(scores, "j.csv:3: score", "11", judgments={"largest": 10.0})
-    (folder / "items.csv").write_text("id,picture\nx,dials/1.png\ny,dials/2.png\n")
-    refused("a,b,score\nx,y,5\nx,z,4\n", "j.csv:3: b", "no item 'z'")
-    equal = "".join(f"dials/{a}.png,dials/{a + 1}.png,5\n" for a in range(0, 30, 2))
-    (folder / "j.csv").write_text("a,b,score\n" + equal)
+def test_judgments_that_are_all_equal_are_refused(folder):
+    equal = [(a, a + 1, 5) for a in range(0, 30, 2)]
     with refuses("labels", "at distance 0"):
-        refuse_equal(file(str(folder / "j.csv")).train.labels)
+        refuse_equal(file(str(write(folder / "j.csv", equal))).train.labels)

@@ -273,16 +273,6 @@ def test_a_split_column_is_found_and_names_queries(folder, rows):
         own(folder, split)
 
 
-def test_queries_are_drawn(folder):
-    task, again = (table(folder, {"reading": "number"}, queries=4, seed=3) for _ in range(2))
-    assert len(task.test.queries) == 4
-    assert task.test.queries.tolist() == again.test.queries.tolist()
-    assert sorted([*task.test.queries.tolist(), *task.test.gallery.tolist()]) == list(range(len(task.test)))
-    assert table(folder, {"reading": "number"}).test.queries is None
-    with refuses("queries"):
-        table(folder, {"reading": "number"}, queries=59)
-
-
 def test_captions_in_rows_columns_and_lists(folder, rows):
     """One row per caption, one column per caption, a list of captions: the same label."""
     several = [[row["text"], f"the {row['colour']} one"] for row in rows]

@@ -101,18 +101,6 @@ def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
     rejected(("own.csv:40: age", "'x'", "decimal point"), write(text + "img/019.png;x;y\n"), {"age": "number"})
 
 
-@pytest.mark.parametrize(
-    ("cell", "fields"),
-    [
-        ('"1,234"', (": age", "'1,234'", "decimal point", "omit thousands separators, or set table.decimal=comma")),
-        ('"3 kg', (": age", "'\"3 kg'", "decimal point", "quotation mark")),
-        ('"3",4"', ("", "3 cells, but the header has 2")),
-    ],
-)
-def test_the_error_of_a_bad_cell_has_its_line(write, cell, fields):
-    rejected((f"own.csv:3{fields[0]}", *fields[1:]), write(lines("20", cell)), {"age": "number"}, image="image")
-
-
 def test_decimal_commas(write):
     text = lines('"30,5"')
     assert ages(file(write(text), {"age": "number"}, table={"decimal": "comma"})) == PLAIN
@@ -144,16 +132,26 @@ def test_decimal_commas(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "fields"),
+    ("text", "options", "fields"),
     [
-        (lines(count=5), ("own.csv", "5 usable", "at least 6")),
-        (lines(head="image,ages"), ("own.csv: column age (labels)", "", "image, ages", "'ages'")),
-        (lines(head="image,Age"), ("own.csv: column age (labels)", "", "", "'Age'")),
-        (lines().replace("img/000.png", ""), ("own.csv:2", "'image' is empty (1 such of 20 rows)")),
+        (lines(count=5), {}, ("own.csv", "5 usable", "at least 6")),
+        (lines(head="image,ages"), {}, ("own.csv: column age (labels)", "", "image, ages", "'ages'")),
+        (lines(head="image,Age"), {}, ("own.csv: column age (labels)", "", "", "'Age'")),
+        (lines().replace("img/000.png", ""), {}, ("own.csv:2", "'image' is empty (1 such of 20 rows)")),
+        (
+            lines("20", '"1,234"'),
+            {"image": "image"},
+            ("own.csv:3: age", "'1,234'", "decimal point", "omit thousands"),
+        ),
+        (lines("20", '"1,234"'), {"image": "image"}, ("own.csv:3: age", "", "", "or set table.decimal=comma")),
+        (lines("20", '"3 kg'), {"image": "image"}, ("own.csv:3: age", "'\"3 kg'", "decimal point", "quotation mark")),
+        (lines("20", '"3",4"'), {"image": "image"}, ("own.csv:3", "3 cells, but the header has 2")),
+        (lines(), {"table": {"delimiter": "||"}}, ("table.delimiter", "||", "one character")),
+        (lines(), {"table": {"encoding": "klingon"}}, ("table.encoding", "klingon", "utf-8, latin-1, utf-16")),
     ],
 )
-def test_tables_that_cannot_be_used(write, text, fields):
-    rejected(fields, write(text), {"age": "number"})
+def test_tables_that_cannot_be_used(write, text, options, fields):
+    rejected(fields, write(text), {"age": "number"}, **options)
 
 
 @pytest.mark.parametrize(
@@ -343,17 +341,6 @@ def test_a_column_without_a_name_is_named_by_its_position(write):
     text = "\n".join(f"{k - 1 if k else ''},{line}" for k, line in enumerate(lines().splitlines()))
     task = file(write(text))
     assert ["(column 1)", "not used", "it only numbers the rows", ""] in task.columns
-
-
-@pytest.mark.parametrize(
-    ("options", "fields"),
-    [
-        ({"table": {"delimiter": "||"}}, ("table.delimiter", "||", "one character")),
-        ({"table": {"encoding": "klingon"}}, ("table.encoding", "klingon", "utf-8, latin-1, utf-16")),
-    ],
-)
-def test_invalid_options(write, options, fields):
-    rejected(fields, write(lines()), {"age": "number"}, **options)
 
 
 @pytest.mark.slow
