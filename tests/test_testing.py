@@ -327,11 +327,6 @@ def test_the_spaces_without_a_change_are_correct():
     check_label_space(Ids())
 
 
-def test_pairwise_checks_the_shape_of_distances():
-    with refuses("distances", got="[6, 1]", allowed="must be [6, 6]"):
-        check_label_space(changed(lambda d: d[:, :1]))
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -1.0])
 def test_pairwise_checks_the_numbers_of_distances(bad):
     with refuses("label distance", got=str(bad)):

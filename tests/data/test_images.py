@@ -65,16 +65,6 @@ def test_an_evaluation_inside_an_epoch_and_an_unfinished_epoch(files):
     assert not multiprocessing.active_children()
 
 
-def test_ranks_share_a_batch(files):
-    split, sampler, images = split_of(files), Shuffled(12, 6), augmented(**AUGMENTED)
-    whole = list(images.train_batches(split, sampler, epoch=0))
-    assert_same(images.train_batches(split, sampler, epoch=0, start=1), whole[1:])
-    parts = [list(images.train_batches(split, sampler, epoch=0, part=(rank, 3))) for rank in range(3)]
-    for step, batch in enumerate(whole):
-        for field in ("images", "rows", "positions"):
-            assert torch.equal(torch.cat([getattr(part[step], field) for part in parts]), getattr(batch, field))
-
-
 def test_ranks_that_cannot_share_a_batch(files):
     with refuses("crop", "300", "1 to resize, 256"):
         Images(crop=300)

@@ -13,7 +13,7 @@ from support.strategies import batches, label_matrices
 
 from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
 from contml.distances.euclidean import pairs, recompute
-from contml.labels import ClassLabels, LabelSpace, NearestLabels, PoseLabels, VectorLabels, nearest
+from contml.labels import LabelSpace, PoseLabels, VectorLabels, nearest
 
 PAIRWISE = {
     "squared_euclidean": (squared_euclidean, reference.squared_euclidean),
@@ -248,13 +248,6 @@ def test_pairwise_in_any_memory(memory):
 
 
 def test_bad_input():
-    space = ClassLabels([0, 0, 1])
-    with refuses("k"):  # there are 2 other items
-        nearest(space, 3)
-    with refuses("k"):
-        NearestLabels(space, 0)
-    with refuses("row"):
-        space.pairwise([3])
     with refuses("label distance", got="nan in row 0, column 1"):
         Matrix(torch.tensor([[0, torch.nan], [1, 0]])).pairwise()
     with refuses("label distance", got="-1.0"):

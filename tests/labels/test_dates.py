@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
 
-from contml.labels import DateLabels, NumberLabels
-from contml.losses import LogRatioLoss
+from contml.labels import DateLabels
 
 DATES = [date(2024, 1, 31), date(2024, 2, 1), date(2023, 12, 31)]
 DAYS = [[0, 1, 31], [1, 0, 32], [31, 32, 0]]
@@ -95,12 +94,3 @@ def test_a_scale_in_days():
     assert years.measure.text(4.0) == "1,461 days"
     assert years.date(1) == datetime(2024, 1, 1)
     assert years.fingerprint() != DateLabels(["2020-01-01", "2024-01-01"]).fingerprint()
-
-
-def test_dates_are_numbers_for_a_loss():
-    space, x = DateLabels(DATES), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    numbers = NumberLabels([0.0, 1.0, -31.0])
-    for loss in (LogRatioLoss(squared=False), LogRatioLoss()):
-        assert loss(x, space[[2, 0, 1]]).item() == loss(x, numbers[[2, 0, 1]]).item()
-    assert space.vectors.shape == (3, 1)
-    assert repr(space) == "DateLabels(3 items; 2023-12-31 to 2024-02-01; unit: days)"

@@ -55,14 +55,6 @@ def test_vectors_are_euclidean(values):
     assert torch.equal(VectorLabels(values).pairwise() == 0, plain == 0)
 
 
-@pytest.mark.parametrize("values", [[0, 3, 5], [0.0, 3.0, 5.0], np.array([0, 3, 5])])
-def test_numbers(values):
-    assert NumberLabels(values).pairwise().tolist() == [[0, 3, 5], [3, 0, 2], [5, 2, 0]]
-    assert NumberLabels(values).pairwise([0], [2]).tolist() == [[5]]
-    column = torch.tensor(values)[:, None]
-    assert VectorLabels(column).pairwise().tolist() == [[0, 3, 5], [3, 0, 2], [5, 2, 0]]
-
-
 def test_dates_in_seconds_keep_their_small_differences():
     values = 1.7e9 + torch.tensor([0.0, 1e-3, 1.0], dtype=torch.float64)
     exact = values[:, None] - values[None]

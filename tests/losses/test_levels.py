@@ -5,12 +5,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.models import images, same
 from support.refusals import refuses
-from support.runs import assert_resumes, from_text
+from support.runs import from_text
 from torch import nn
 
-from contml import InputError
+from contml import InputError, MatryoshkaLoss
 from contml.app.experiment import check, evaluate_run, resume, train
-from contml.losses import InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss, ProxyAnchorLoss
+from contml.losses import LOSSES, LogRatioLoss, ProxyAnchorLoss
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
 from contml.testing import check_loss
@@ -132,10 +132,10 @@ def test_levels_that_are_not_there():
 # -- the loss ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [InstanceCrossEntropyLoss, LogRatioLoss, MarginLoss])
-def test_losses_of_levels_keep_the_contract(loss):
-    skip = ["gradcheck"] if loss is InstanceCrossEntropyLoss else []
-    check_loss(LevelLosses([loss(), loss()], [4, 2]), skip=skip)
+@pytest.mark.parametrize("name", ["instance_cross_entropy", "log_ratio", "margin", "multi_similarity", "dense_triplet"])
+def test_losses_of_levels_and_of_nested_lengths_keep_the_contract(name):
+    for loss in (LevelLosses([LOSSES[name](), LOSSES[name]()], [4, 2]), MatryoshkaLoss(LOSSES[name](), [2, 6], True)):
+        check_loss(loss, skip=["gradcheck"] if name == "instance_cross_entropy" else [])
 
 
 def test_each_part_has_its_own_loss():
@@ -162,20 +162,6 @@ def test_embeddings_of_another_length():
 # -- in a config -------------------------------------------------------------------------------------------------------
 
 LEVELS = "model.levels=[low, middle, high]"
-PARTS = {
-    "proxies": "loss: proxy_anchor",
-    "memory and a loss that learns": "loss: {name: margin, per_class: true}\nmemory: {size: 20, start: 0}",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PARTS)
-def test_training_resumes_bit_for_bit(tmp_path, name):
-    made = from_text(tmp_path, True, PARTS[name], LEVELS, "model.normalize=true")
-    whole = assert_resumes(lambda run: made.build_trainer(made.build_task(), run, quiet=True), tmp_path, (1, 1))
-    assert isinstance(whole.training_step.loss, LevelLosses)
-    trained = {name.split(".")[1] for name, _ in whole.bare_model.head.named_parameters(prefix="head")}
-    assert trained == {*ALL}
 
 
 @pytest.mark.slow

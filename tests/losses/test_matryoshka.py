@@ -18,10 +18,10 @@ from contml.app.experiment import load, train
 from contml.data.features import read_features
 from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
+from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
 from contml.search import Index
-from contml.testing import check_loss
 
 DIMS = (2, 3, 5)
 
@@ -90,11 +90,6 @@ def test_each_length_has_its_own_memory():
     assert [memory.embeddings.shape[1] for memory in both.losses] == [*DIMS]
 
 
-@pytest.mark.parametrize("name", ["log_ratio", "multi_similarity", "dense_triplet"])
-def test_it_keeps_the_contract_of_losses(name):
-    check_loss(MatryoshkaLoss(LOSSES[name](), [2, 6], normalize=True))
-
-
 def test_what_does_not_fit():
     with refuses("losses", "1 losses for 2 dims", hint="give one loss per length"):
         MatryoshkaLoss([LogRatioLoss()], [2, 4])
@@ -160,12 +155,18 @@ PARTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
-def test_training_resumes_bit_for_bit(tmp_path, name):
-    made = from_text(tmp_path, True, PARTS[name], NESTED, "model.normalize=true")
+@pytest.mark.parametrize("parts", [NESTED, "model.levels=[low, middle, high]"])
+def test_training_resumes_bit_for_bit(tmp_path, name, parts):
+    made = from_text(tmp_path, True, PARTS[name], parts, "model.normalize=true")
     whole = assert_resumes(lambda run: made.build_trainer(made.build_task(), run, quiet=True), tmp_path, (1, 1))
     loss = whole.training_step.loss
-    assert isinstance(loss, MatryoshkaLoss)
-    assert (loss.dims, loss.normalize) == ([2, 3, 4], True)
+    if parts == NESTED:
+        assert isinstance(loss, MatryoshkaLoss)
+        assert (loss.dims, loss.normalize) == ([2, 3, 4], True)
+    else:
+        assert isinstance(loss, LevelLosses)
+        trained = {name.split(".")[1] for name, _ in whole.bare_model.head.named_parameters(prefix="head")}
+        assert trained == {"low", "middle", "high"}
 
 
 def test_steps_with_one_loss_are_refused(tmp_path):

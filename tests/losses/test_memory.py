@@ -8,7 +8,7 @@ from support.losses import made
 from support.refusals import refuses
 
 from contml.config import data_arguments
-from contml.labels import ClassLabels, MatrixLabels, NearestLabels, NumberLabels, ThresholdLabels, VectorLabels
+from contml.labels import ClassLabels, MatrixLabels, NumberLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, MarginLoss, ProxyAnchorLoss, TripletMarginLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.mining import MINERS, VTHM
@@ -104,16 +104,6 @@ def test_distributions_over_the_pairs_of_batch_and_memory(uncertainty):
         x, every = (torch.cat(parts) for parts in zip(*seen, strict=True))
         expected = loss(x, space[every], anchors=torch.arange(5))
         torch.testing.assert_close(memory(embeddings, space[at]), expected, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("binary", ["threshold", "nearest"])
-def test_labels_that_are_other_labels_as_zero_and_one(binary):
-    vectors = NumberLabels(torch.arange(ITEMS).double())
-    space = ThresholdLabels(vectors, 9.0) if binary == "threshold" else NearestLabels(vectors, 3)
-    loss = TripletMarginLoss().double()
-    slow, memory = Slow(copy.deepcopy(loss), space, SIZE), CrossBatchMemory(loss, SIZE, 0)
-    for embeddings, rows in batches():
-        torch.testing.assert_close(memory(embeddings, space[rows]), slow(embeddings, rows), rtol=1e-10, atol=1e-10)
 
 
 @integer_classes

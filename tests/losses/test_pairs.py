@@ -5,14 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from support.miners import FixedWeights
-from support.refusals import refuses
 
-from contml.config import data_arguments
 from contml.losses import (
     AngularLoss,
     BinomialDevianceLoss,
     ContrastiveLoss,
-    CrossBatchMemory,
     LiftedStructureLoss,
     NPairsLoss,
     RankedListLoss,
@@ -20,7 +17,6 @@ from contml.losses import (
 )
 from contml.losses.n_pairs import class_pairs
 from contml.losses.pair_weights import pair_weights
-from contml.mining import VTHM
 
 #: Losses that read every pair of an anchor.
 PAIRS = {
@@ -38,41 +34,6 @@ CLASSES = torch.tensor([3, 7, 3, 0, 0, 0, 8])
 
 def batch(items, dim=5, seed=0, scale=0.6):
     return scale * torch.randn(items, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def value_and_gradient(loss, x, labels, **arguments):
-    leaf = x.clone().requires_grad_()
-    value = loss(leaf, labels, **arguments)
-    (gradient,) = torch.autograd.grad(value, leaf)
-    return value.detach(), gradient
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# options
-
-
-def test_the_contrastive_margin_is_that_of_its_distance():
-    x, classes = batch(7, scale=0.3), CLASSES
-    for distance, margin in (("cosine", 0.5), ("euclidean", 1.0)):
-        assert ContrastiveLoss(distance=distance).margin == margin
-        given = ContrastiveLoss(margin, distance)(x, classes)
-        assert torch.equal(ContrastiveLoss(distance=distance)(x, classes), given)
-        assert not torch.equal(ContrastiveLoss(0.2, distance)(x, classes), given)
-
-
-def test_losses_on_pairs_of_a_class_take_no_miner_and_no_memory():
-    for make in PAIRS_OF_A_CLASS.values():
-        assert "miner" not in data_arguments(make)
-        with pytest.raises(TypeError, match="miner"):
-            make(miner=VTHM())
-        with refuses(make.__name__, got="memory"):
-            CrossBatchMemory(make())
-
-
-def test_a_miner_of_cosines_needs_embeddings_on_the_sphere():
-    miner = type("OnSphere", (FixedWeights,), {"sphere": True})(None)
-    with refuses("OnSphere", got="ContrastiveLoss", allowed="cosines"):
-        ContrastiveLoss(distance="euclidean", miner=miner)(batch(3), torch.tensor([0, 0, 1]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -101,14 +101,6 @@ def test_repeated_words_subsets_ties_and_identical_captions():
     assert torch.equal(ours, word_movers_distance(x, list(x), grid))  # with and without the half that is the same
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_caption_sets_equal_the_slow_loop(seed):
-    vectors, x, y = gaussian(), random_sets(seed), random_sets(seed + 10, 9)
-    expected = torch.tensor([[set_distance(i, j, vectors) for j in y] for i in x], dtype=torch.float64)
-    torch.testing.assert_close(caption_distance(x, y, vectors).double(), expected, rtol=1e-6, atol=1e-6)
-    assert torch.equal(caption_distance(x, y, vectors), caption_distance(y, x, vectors).T)
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), words=st.integers(1, 40), dim=st.integers(1, 3), grid=st.booleans())
