@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 from support import reference_metrics
 from support.fake_runs import read_again
 from support.miniature import small_trainer, squares
-from support.refusals import refuses
 from support.retrieval import evaluate
 from support.strategies import retrieval_cases
 
@@ -68,18 +67,6 @@ def test_singletons_may_be_excluded():
     assert (excluded.queries, excluded.gallery) == (4, 5)  # still there to be found by mistake
     assert excluded.curves["recall"].model == excluded.curves["recall"].oracle == [1.0] * 4
     assert ranked.queries.tolist() == [0, 1, 2, 3]
-    with refuses("evaluation", got="0 queries"):
-        evaluate(embeddings, ClassLabels(range(5)), exclude_singletons=True)
-    for option in ({"exclude_singletons": True}, {"recall_at": [1, 2]}):
-        with refuses(next(iter(option)), "graded labels", "for classes", "ClassLabels"):
-            evaluate(embeddings, NumberLabels(embeddings[:, 0]), **option)
-
-
-def test_repeated_queries_are_refused():
-    embeddings = torch.randn(6, 2)
-    for labels in (ClassLabels([0, 0, 1, 1, 2, 2]), NumberLabels(range(6))):
-        with refuses("queries", "row 0 appears twice", hint="give each row once"):
-            evaluate(embeddings, labels, queries=[0, 0, 0, 5])
 
 
 def test_missing_rows_are_no_relevant_items():

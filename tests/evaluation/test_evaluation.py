@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from scipy.stats import ttest_1samp
 from support import reference, reference_metrics
 from support.fake_runs import read_again
-from support.refusals import refuses
 from support.retrieval import evaluate
 from support.strategies import label_matrices
 
@@ -216,16 +215,6 @@ def test_spearman_of_a_constant_is_not_a_number():
 # bad input, and JSON
 
 
-@pytest.mark.parametrize(
-    ("queries", "gallery", "missing", "got"),
-    [([], [1, 2, 3], [], "0 queries and 3 gallery items"), ([0], [1, 2], [2], "1 queries and 1 gallery items")],
-)
-def test_too_few_items(queries, gallery, missing, got):
-    rows = [torch.tensor(rows, dtype=torch.int64) for rows in (queries, gallery, missing)]
-    with refuses("evaluation", got, allowed="at least 1 query and 2 gallery items"):
-        evaluate(torch.randn(4, 2), NumberLabels(torch.randn(4)), rows[0], rows[1], missing=rows[2])
-
-
 def test_an_evaluation_goes_through_json():
     torch.manual_seed(0)
     found, _ = evaluate(torch.randn(12, 2), NumberLabels(torch.randn(12)), missing=torch.tensor([2]))
@@ -274,16 +263,6 @@ def test_as_many_neighbours_remain_where_the_nearest_are_of_the_own_group(size):
     groups = (torch.arange(30) >= size).long()
     found = query_gallery.QueryGallery(gallery[:1], gallery, torch.tensor([0]), groups=(groups[:1], groups))
     assert found.nearest(4).positions.tolist() == [[size, size + 1, size + 2, size + 3]]
-
-
-def test_groups_that_do_not_fit():
-    embeddings, labels = torch.randn(6, 3), NumberLabels(torch.arange(6))
-    with refuses("groups", got="5 groups for 6 labels"):
-        evaluate(embeddings, labels, groups=torch.zeros(5, dtype=torch.int64))
-    with refuses("groups", got="own group", hint="larger gallery"):
-        evaluate(embeddings, labels, groups=torch.zeros(6, dtype=torch.int64))
-    with refuses("exclude_group", got="classes", allowed="False"):
-        evaluate(embeddings, ClassLabels([0, 0, 1, 1, 2, 2]), groups=torch.arange(6))
 
 
 def test_groups_that_a_query_searches_change_the_interval_alone():

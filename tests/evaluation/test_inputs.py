@@ -8,6 +8,8 @@ from support.retrieval import evaluate
 
 from contml.evaluation import (
     cluster,
+    hierarchical_average_precision,
+    kendall_tau,
     mean_average_precision_at_r,
     ndcg_at_k,
     normalized_mutual_information,
@@ -15,6 +17,7 @@ from contml.evaluation import (
     pairwise_f1,
     r_precision,
     recall_at_k,
+    recall_within,
 )
 from contml.labels import ClassLabels, NumberLabels
 from contml.sampling import ClassSampler
@@ -83,6 +86,9 @@ def test_half_precision_is_exact(dtype):
 
 NAN = X.clone()
 NAN[4, 1] = torch.nan
+D = 1 + torch.rand(2, 5)
+SIZES = "at least 1 query and 2 gallery items"
+OF_CLASSES = ("graded labels", "for classes", "ClassLabels")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +115,29 @@ NAN[4, 1] = torch.nan
         (lambda: recall_at_k(X, CLASSES[:5]), ("embeddings", "12 embeddings, 5 class ids")),
         (lambda: pairwise_f1(CLASSES, CLASSES[:3]), ("clusters", "3 cluster ids, 12 class ids")),
         (lambda: paired_interval([1.0], [1.0, 2.0]), ("b", "[2]", "", "same queries")),
+        (lambda: recall_at_k(X, CLASSES, gallery=X), ("gallery", "Tensor")),
+        (lambda: recall_at_k(X, CLASSES, gallery=(X[:, :2], CLASSES)), ("gallery", "2 dimensions")),
+        (lambda: evaluate(X, AGES, [], [1, 2, 3]), ("evaluation", "0 queries and 3 gallery items", SIZES)),
+        (lambda: evaluate(X, AGES, [0], [1, 2], missing=[2]), ("evaluation", "1 queries and 1 gallery items", SIZES)),
+        (lambda: evaluate(X, ClassLabels(range(12)), exclude_singletons=True), ("evaluation", "0 queries", SIZES)),
+        (lambda: evaluate(X, AGES, exclude_singletons=True), ("exclude_singletons", *OF_CLASSES)),
+        (lambda: evaluate(X, AGES, recall_at=[1, 2]), ("recall_at", *OF_CLASSES)),
+        (lambda: evaluate(X, AGES, queries=[0, 0, 5]), ("queries", "row 0 appears twice", "", "give each row once")),
+        (lambda: evaluate(X, ClassLabels(CLASSES), queries=[0, 0, 5]), ("queries", "row 0 appears twice", "", "once")),
+        (lambda: evaluate(X, AGES, groups=torch.arange(5)), ("groups", "5 groups for 12 labels")),
+        (lambda: evaluate(X, AGES, groups=[0] * 12), ("groups", "own group", "", "larger gallery")),
+        (lambda: evaluate(X, ClassLabels(CLASSES), groups=torch.arange(12)), ("exclude_group", "classes", "False")),
+        (lambda: hierarchical_average_precision(D, D[:, :3]), ("distances", "[2, 5]", "", "give both")),
+        (lambda: hierarchical_average_precision(D / 0, D), ("distances", "not finite")),
+        (lambda: hierarchical_average_precision(D, D, relevance=lambda d: -d), ("relevance", "", "at least 0")),
+        (lambda: kendall_tau(D, D[:, :3]), ("distances", "[2, 5]", "", "give both")),
+        (lambda: kendall_tau(D / 0, D), ("distances", "not finite")),
+        (lambda: kendall_tau(D, -D), ("label_distances", "", "must be at least 0")),
+        (lambda: kendall_tau(D, D / 0), ("label_distances", "not finite")),
+        (lambda: recall_within(D, D[:, :3], thresholds=[0.5], k=1), ("distances", "[2, 5]", "", "give both")),
+        (lambda: recall_within(D / 0, D, thresholds=[0.5], k=1), ("distances", "not finite")),
+        (lambda: recall_within(D, D, thresholds=0.5, k=1), ("thresholds", "", "must be a list")),
+        (lambda: recall_within(D, D, thresholds=[0.5], k=6), ("k", "", "from 1 to 5")),
     ],
 )
 def test_bad_input_is_one_error(call, fields):
