@@ -82,6 +82,9 @@ def test_line_ends_and_encodings(write, content, lines):
         ("a.jsonl", "", ("a.jsonl", "is empty")),
         ("a.jsonl", "{}\n" * 3, ("a.jsonl", "is empty")),
         ("a.docx", "", ("a.docx", "ends in '.docx'", ".csv, .tsv")),
+        ("a.tsv", "image\tage\n1\t0.png\t0\n2\t1.png\t1\n", ("a.tsv:2", "", "", "row names")),
+        ("b.txt", '"image" "age"\n"1" "0.png" 0\n"2" "1.png" 1\n', ("b.txt:1", "", "", "spaces")),
+        ("c.csv", "image,text\n1.png,a dog\n2.png,a dog, running\n", ("c.csv:3", "", "", "double quotes")),
     ],
 )
 def test_what_is_refused(write, name, content, fields):

@@ -133,27 +133,6 @@ def test_more_maps_than_are_packed_at_a_time(monkeypatch):
         SegmentationLabels(maps, 3)
 
 
-def test_bad_maps():
-    maps = np.zeros((3, 4, 6), dtype=np.int64)
-    with refuses("maps", got="no label maps"):
-        SegmentationLabels(maps[:0], 2)
-    with refuses("label map 1", got="[5, 6]", allowed="[4, 6]"):
-        SegmentationLabels([maps[0], np.zeros((5, 6), dtype=np.int64)], 2)
-    with refuses("label map 0", got="float64", allowed="integers"):
-        SegmentationLabels(maps.astype(float), 2)
-    with refuses("label map 0", got="[6], packed at 0 x 0", allowed="16777216 pixels"):
-        SegmentationLabels(maps[0], 2)
-    bad = maps.copy()
-    bad[2, 3, 1] = 7
-    with refuses("label map 2", got="7 at row 3, column 1", allowed="0 to 1, or 255"):
-        SegmentationLabels(bad, 2, ignore=255)
-    bad[1:] = 255
-    with refuses("label map 1"):  # and 2: no pixel of either is labelled
-        SegmentationLabels(bad, 2, ignore=255)
-    with refuses("y", got="[4, 5]", allowed="[4, 6]"):
-        segmentation_distance(maps, maps[:, :, 1:], 2)
-
-
 def test_the_pair_without_a_common_pixel_is_named():
     maps = np.zeros((4, 2, 2), dtype=np.uint8)
     maps[1, 0], maps[3, 1] = 255, 255

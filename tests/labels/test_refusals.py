@@ -9,6 +9,7 @@ import torch
 from support.label_spaces import judged
 from support.refusals import refuses
 
+from contml.distances import segmentation_distance
 from contml.labels import (
     CaptionLabels,
     CaptionVectorLabels,
@@ -38,6 +39,8 @@ from contml.labels import (
 NAN = float("nan")
 DAY = datetime(2024, 1, 31)
 PLACES = [[0, 0], [0, 1]]
+MAPS = np.zeros((3, 4, 6), dtype=int)
+MAPS[2, 3, 1] = 7
 JOINTS = np.arange(24.0).reshape(3, 4, 2) ** 1.5
 POSES = PoseLabels(np.random.default_rng(0).normal(size=(3, 5, 2)))
 YEARS, SQUARE = NumberLabels([0.0, 1.0, 3.0], unit="years"), MatrixLabels(np.zeros((2, 2)))
@@ -74,6 +77,13 @@ REFUSED = [
     (lambda: PoseLabels(np.ones((4, 17, 2)), dim=3), "joints", "[4, 17, 2]", "[items, joints, 3]"),
     (lambda: SegmentationLabels([[[0]], [["a"]]], 2), "label map 1", "text (a)"),
     (lambda: SegmentationLabels([[[0]]], 2.5), "classes", "2.5", "whole number"),
+    (lambda: SegmentationLabels(MAPS[:0], 2), "maps", "no label maps"),
+    (lambda: SegmentationLabels([MAPS[0], np.zeros((5, 6), int)], 2), "label map 1", "[5, 6]", "[4, 6]"),
+    (lambda: SegmentationLabels(MAPS / 2, 2), "label map 0", "float64", "integers"),
+    (lambda: SegmentationLabels(MAPS[0], 2), "label map 0", "[6], packed at 0 x 0", "16777216 pixels"),
+    (lambda: SegmentationLabels(MAPS, 2, ignore=255), "label map 2", "7 at row 3, column 1", "0 to 1, or 255"),
+    (lambda: SegmentationLabels(0 * MAPS + [[[0]], [[255]], [[255]]], 2, ignore=255), "label map 1"),  # and 2
+    (lambda: segmentation_distance(0 * MAPS, 0 * MAPS[:, :, 1:], 2), "y", "[4, 5]", "[4, 6]"),
     # captions
     (lambda: CaptionLabels([["a dog"], ["red", None]], WORDS), "captions of image 1", "None", "strings"),
     (lambda: CaptionVectorLabels(CAPTIONS, "wmd"), "encoder", "wmd", "tfidf, mean_vector"),

@@ -173,18 +173,6 @@ def test_two_images_under_a_name_of_judgments_are_judgments(table, header):
     assert isinstance(task.train.labels, TripletLabels if "negative" in header else PairLabels)
 
 
-def test_row_names_and_spaces_of_r_are_named(tmp_path):
-    (tmp_path / "a.tsv").write_text("image\tage\n" + "".join(f"{n + 1}\t{n}.png\t{n}\n" for n in range(9)))
-    with refuses("a.tsv:2", hint="row names"):
-        read_table(tmp_path / "a.tsv")
-    (tmp_path / "b.txt").write_text('"image" "age"\n' + "".join(f'"{n + 1}" "{n}.png" {n}\n' for n in range(9)))
-    with refuses("b.txt:1", hint="spaces"):
-        read_table(tmp_path / "b.txt")
-    (tmp_path / "c.csv").write_text("image,text\n1.png,a dog\n2.png,a dog, running\n")
-    with refuses("c.csv:3", hint="double quotes"):
-        read_table(tmp_path / "c.csv")
-
-
 @pytest.mark.parametrize("scale", [1, 16])
 def test_joints_that_are_shares_of_the_image_are_named(table, scale):
     random = np.random.default_rng(0)
