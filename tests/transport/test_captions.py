@@ -1,12 +1,21 @@
 """Captions: distances against gensim and POT in float64, pruning, nearest sets, files of word vectors, bad input."""
 
 import numpy as np
-import ot
 import pytest
 import torch
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
+from support.word_sets import (
+    WORDS,
+    euclidean,
+    gaussian,
+    movers,
+    random_caption,
+    random_sets,
+    sentences,
+    set_distance,
+)
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels
@@ -19,29 +28,11 @@ from contml.transport import (
     word_movers_plan,
 )
 
-WORDS = [f"w{number}" for number in range(40)]
-
 
 def keyed(vectors, words=WORDS):
     model = KeyedVectors(vectors.shape[1])
     model.add_vectors(words[: len(vectors)], vectors.astype(np.float32))
     return model
-
-
-def gaussian(words=40, dim=5, seed=0):
-    return np.random.default_rng(seed).normal(size=(words, dim)).astype(np.float32)
-
-
-def movers(a, b, vectors):
-    """W of two captions by POT in float64, from all words and their shares."""
-    x, y = sorted(set(a)), sorted(set(b))
-    cost = ot.dist(*(np.array([vectors[w] for w in words], dtype=np.float64) for words in (x, y)), metric="euclidean")
-    return float(ot.emd2([a.count(w) / len(a) for w in x], [b.count(w) / len(b) for w in y], cost))
-
-
-def set_distance(i, j, vectors):
-    w = np.array([[movers(a, b, vectors) for b in j] for a in i])
-    return w.min(1).sum() + w.min(0).sum()
 
 
 def minima_of_all(packed, costs):
@@ -58,19 +49,6 @@ def minima_of_all(packed, costs):
     return out
 
 
-def random_caption(random, words=40, longest=9):
-    return random.integers(0, words, random.integers(1, longest + 1)).tolist()
-
-
-def random_sets(seed, items=12, words=40, longest=9):
-    random = np.random.default_rng(seed)
-    return [[random_caption(random, words, longest) for _ in range(random.integers(1, 6))] for _ in range(items)]
-
-
-def sentences(sets):
-    return [[" ".join(WORDS[w] for w in caption) for caption in image] for image in sets]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # distances
 
@@ -84,7 +62,7 @@ def test_any_number_of_words_equals_gensim_and_pot(size):
     repeated = [random.choice(words, 2 * size).tolist()]
     x, y = [*long, *repeated], [long[0][: size // 2 + 1], words[:1], *repeated, *long]
     ours = word_movers_distance(x, y, vectors).double()
-    expected = torch.tensor([[movers(a, b, vectors) for b in y] for a in x], dtype=torch.float64)
+    expected = torch.tensor([[movers(a, b, euclidean(vectors)) for b in y] for a in x], dtype=torch.float64)
     gensim = torch.tensor([[vectors.wmdistance(a, b, norm=False) for b in y] for a in x], dtype=torch.float64)
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(ours, gensim, rtol=1e-5, atol=1e-5)
@@ -94,7 +72,7 @@ def test_repeated_words_subsets_ties_and_identical_captions():
     grid = np.array([[i, j] for i in range(3) for j in range(3)], dtype=np.float64)  # many equal distances
     x = [[0, 0, 1], [0, 1], [0, 1, 2, 3], [4], [4, 4, 4], [8, 0, 8, 2, 6], list(range(9)), [0, 0, 1]]
     ours = word_movers_distance(x, x, grid)
-    expected = torch.tensor([[movers(a, b, grid) for b in x] for a in x])
+    expected = torch.tensor([[movers(a, b, euclidean(grid)) for b in x] for a in x])
     torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
     assert torch.equal(ours, ours.T)
     assert ours[0, 7] == ours[3, 4] == 0 < ours[0, 1]
@@ -143,14 +121,17 @@ def test_a_plan_adds_up_to_the_distance():
     assert {(m.source, m.target) for m in plan} == {("dog", "cat"), ("runs", "sleeps"), ("grass", "grass")}
     assert plan[-1].source == "grass"
     random, vectors = np.random.default_rng(0), gaussian()
-    for _ in range(20):
+    for weights in [None] * 20 + [dict(enumerate(random.integers(1, 5, 40).tolist())) for _ in range(20)]:
         a, b = random_caption(random), random_caption(random)
-        plan = word_movers_plan(a, b, vectors)
-        assert sum(m.share for m in plan) == pytest.approx(1)
-        assert sum(m.share * m.distance for m in plan) == pytest.approx(movers(a, b, vectors), rel=1e-6, abs=1e-9)
-        for word in set(a):
-            assert sum(m.share for m in plan if m.source == word) == pytest.approx(a.count(word) / len(a))
-            assert sum(m.share for m in plan if m.target == word) == pytest.approx(b.count(word) / len(b))
+        weight = (lambda word: 1) if weights is None else weights.get
+        plan = word_movers_plan(a, b, vectors, weights)
+        expected = movers(a, b, euclidean(vectors), weight)
+        assert sum(m.share * m.distance for m in plan) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        for side, caption in (("source", a), ("target", b)):
+            mass = {word: caption.count(word) * weight(word) for word in caption}
+            for word in mass:
+                share = sum(m.share for m in plan if getattr(m, side) == word)
+                assert share == pytest.approx(mass[word] / sum(mass.values()))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -218,7 +199,7 @@ def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     assert space.unknown == {"zebra": 3, "quagga": 1}
     assert (space.dropped, space.words, space.longest) == (3, ["w0", "w1", "w2"], 2)
     assert space[[1]].kept.tolist() == [2]
-    expected = set_distance([[0, 1]], [[2]], gaussian())
+    expected = set_distance([[0, 1]], [[2]], euclidean(gaussian()))
     assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-6)
 
 

@@ -4,34 +4,20 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import ot
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
+from support.word_sets import WORDS, gaussian, movers, random_sets, sentences, set_distance
 
 from contml.distances import Neighbours
 from contml.labels import CaptionLabels, idf_weights
 from contml.testing import check_label_space
-from contml.transport import bags, caption_distance, set_distance_cpu as cpu, word_movers_distance, word_movers_plan
+from contml.transport import bags, caption_distance, set_distance_cpu as cpu, word_movers_distance
 from contml.transport.bags import WordCosts
 
-WORDS = [f"w{number}" for number in range(30)]
 
-
-def gaussian(words=30, dim=4, seed=0):
-    return np.random.default_rng(seed).normal(size=(words, dim))
-
-
-def random_sets(seed, items=10, words=30, longest=7):
-    random = np.random.default_rng(seed)
-    return [
-        [random.integers(0, words, random.integers(1, longest + 1)).tolist() for _ in range(random.integers(1, 5))]
-        for _ in range(items)
-    ]
-
-
-def random_weights(seed, words=30):
+def random_weights(seed, words=40):
     return dict(enumerate(np.random.default_rng(seed).uniform(0.05, 9.0, words).tolist()))
 
 
@@ -41,24 +27,10 @@ def rounded(weights, word):
     return max(1, round(weights.get(word, 1.0) / step)) * step
 
 
-def masses(caption, weights):
-    words = sorted(set(caption))
-    mass = [caption.count(word) * weights(word) for word in words]
-    return words, [part / sum(mass) for part in mass]
-
-
-def movers(a, b, costs, weights):
-    (x, p), (y, q) = masses(a, weights), masses(b, weights)
-    return float(ot.emd2(p, q, np.ascontiguousarray(costs[np.ix_(x, y)])))
-
-
-def set_distance(i, j, costs, weights):
-    w = np.array([[movers(a, b, costs, weights) for b in j] for a in i])
-    return w.min(1).sum() + w.min(0).sum()
-
-
-def sentences(sets):
-    return [[" ".join(WORDS[w] for w in caption) for caption in image] for image in sets]
+def block_of(costs):
+    """Costs of two lists of words, from the rounded ones."""
+    block = costs.block(np.arange(40), np.arange(40)).astype(np.float64)
+    return lambda x, y: np.ascontiguousarray(block[np.ix_(x, y)])
 
 
 def by_word(values):
@@ -70,13 +42,13 @@ def by_word(values):
 @pytest.mark.parametrize("seed", range(4))
 def test_every_w_equals_pot_in_float64(seed):
     sets, weights = random_sets(seed), random_weights(seed)
-    packed, costs = bags.pack(sets, bags.whole_weights(weights, range(30))), WordCosts(gaussian())
+    packed, costs = bags.pack(sets, bags.whole_weights(weights, range(40))), WordCosts(gaussian())
     count = len(packed.totals)
     out = np.zeros((count, count))
     cpu.word_movers_rows(
         cpu.caption_pairs(packed, packed, costs), cpu.make_workspace(bags.most_words(packed)), False, 0, 1, out
     )
-    block = costs.block(np.arange(30), np.arange(30)).astype(np.float64)
+    block = block_of(costs)
     captions = [caption for image in sets for caption in image]
     expected = [[movers(a, b, block, lambda word: rounded(weights, word)) for b in captions] for a in captions]
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
@@ -84,7 +56,7 @@ def test_every_w_equals_pot_in_float64(seed):
 
 def test_sets_equal_the_slow_loop_with_one_word_and_duplicates():
     sets, weights = [*random_sets(1), [[3]], [[3], [3], [3, 3]], [[4, 3, 4]]], random_weights(1)
-    block = WordCosts(gaussian()).block(np.arange(30), np.arange(30)).astype(np.float64)
+    block = block_of(WordCosts(gaussian()))
     expected = [[set_distance(i, j, block, lambda word: rounded(weights, word)) for j in sets] for i in sets]
     found = caption_distance(sets, sets, gaussian(), weights=weights)
     torch.testing.assert_close(found.double(), torch.tensor(expected), rtol=1e-6, atol=1e-6)
@@ -123,16 +95,6 @@ def test_nearest_sets_are_those_of_all_distances():
     values, rows = distances.sort(dim=1, stable=True)
     assert torch.equal(space.nearest(5).rows, rows[:, :5])
     assert torch.equal(space.nearest(5).distances, Neighbours(values[:, :5], rows).distances)
-
-
-def test_the_plan_moves_what_the_distance_pays_for():
-    weights = {0: 1.0, 1: 4.0, 2: 1.0}
-    plan = word_movers_plan([0, 1], [1, 2], gaussian(), weights)
-    assert {(match.source, match.target): match.share for match in plan} == {(1, 1): 0.8, (0, 2): 0.2}
-    total = sum(match.share * match.distance for match in plan)
-    assert total == pytest.approx(
-        float(word_movers_distance([[0, 1]], [[1, 2]], gaussian(), weights=weights)), rel=1e-6
-    )
 
 
 def test_idf_counts_images_and_equals_scikit_learn():
