@@ -290,28 +290,6 @@ def test_triplets_of_a_batch_take_no_memory():
     assert TripletMarginLoss().takes_memory
 
 
-@pytest.mark.parametrize("per_class", [False, True])
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_margin_equals_its_loop(case, per_class):
-    loss = MarginLoss(per_class=per_class, num_classes=case.num_classes).double()
-    if per_class:
-        loss.boundary.data += torch.linspace(-0.5, 0.3, case.num_classes)
-    boundary, theirs = loss.boundary.detach().clone().requires_grad_(), case.leaf()
-    expected = value_and_gradients(reference.margin_loss(theirs, case.classes, boundary), theirs, boundary)
-    for ours in in_blocks(loss, case.embeddings, case.classes):
-        assert_same(ours, expected, case.smooth)
-
-
-@pytest.mark.parametrize("case", CLASS_CASES, ids=str)
-def test_proxy_anchor_equals_its_loop(case):
-    torch.manual_seed(0)
-    loss = ProxyAnchorLoss(num_classes=case.num_classes + 2, embedding_dim=case.embeddings.shape[1]).double()
-    proxies, theirs = loss.proxies.detach().clone().requires_grad_(), case.leaf()
-    expected = value_and_gradients(reference.proxy_anchor(theirs, case.classes, proxies), theirs, proxies)
-    for ours in in_blocks(loss, case.embeddings, case.classes):
-        assert_same(ours, expected, case.smooth)
-
-
 @settings(max_examples=8, deadline=None)
 @given(batch=batches(max_size=7, smooth=True))
 def test_continuous_losses_on_drawn_batches(batch):

@@ -168,15 +168,17 @@ def margin_loss(
     boundary: Tensor,
     anchors: Sequence[int] | Tensor | None = None,
     margin: float = 0.2,
+    class_ids: Sequence[int] | None = None,
 ) -> Tensor:
     """Sum over all valid (a,p,n) of [ d_ap - b_a + margin ]_+ + [ b_a - d_an + margin ]_+, over the non-zero terms.
 
     d = sqrt(D + 1e-8) on the unit sphere. The divisor is the number of triplets whose positive term is > 0 plus the
-    number whose negative term is > 0. boundary: a scalar, or `[C]`: b_a is that of the anchor's class.
+    number whose negative term is > 0. boundary: a scalar, or `[C]`: b_a is that of the anchor's class, in the order of
+    class_ids.
     """
     x, c, terms = [unit(row) for row in embeddings], classes.tolist(), []
     for a in _positions(anchors, len(x)):
-        b = (boundary if boundary.dim() == 0 else boundary[c[a]]).double()
+        b = (boundary if boundary.dim() == 0 else boundary[class_ids.index(c[a]) if class_ids else c[a]]).double()
         d = [torch.sqrt(squared_euclidean(x[a], y) + 1e-8) for y in x]
         for p in (p for p in range(len(x)) if p != a and c[p] == c[a]):
             for n in (n for n in range(len(x)) if c[n] != c[a]):
@@ -185,7 +187,13 @@ def margin_loss(
 
 
 def proxy_anchor(
-    embeddings: Tensor, classes: Tensor, proxies: Tensor, alpha: float = 32.0, delta: float = 0.1
+    embeddings: Tensor,
+    classes: Tensor,
+    proxies: Tensor,
+    anchors: Sequence[int] | None = None,
+    alpha: float = 32.0,
+    delta: float = 0.1,
+    class_ids: Sequence[int] | None = None,
 ) -> Tensor:
     """1/|P+| sum_{p in P+} log(1 + sum_{x in X_p+} e^{-alpha (s(x,p) - delta)}).
 
@@ -193,7 +201,7 @@ def proxy_anchor(
     P+: those with an item in the batch; X_p+: the items of p's class, X_p-: the rest.
     """
     pull, push = [], []
-    for c, proxy in enumerate(proxies):
+    for c, proxy in zip(class_ids or range(len(proxies)), proxies, strict=True):
         s = [cosine(x, proxy) for x in embeddings]
         if c in classes.tolist():
             pull.append(log_one_plus_sum_exp([-alpha * (s[i] - delta) for i in range(len(s)) if classes[i] == c]))
