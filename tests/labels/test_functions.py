@@ -184,6 +184,8 @@ def test_what_is_not_a_function_of_two_items():
     for items, got in ((None, "None"), ("abc", "'abc'"), ({1, 2}, "a set"), ({"a": 1}, "a dict"), ([], "no items")):
         with refuses("items", got=got):
             FunctionLabels(items, lambda a, b: 0)
+    with refuses("label", "'3'", "a label of FunctionLabels cannot"):
+        FunctionLabels([1, 1], lambda a, b: 0.0).item("3")
 
 
 def test_an_error_of_the_function_says_which_items():

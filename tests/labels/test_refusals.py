@@ -16,7 +16,6 @@ from contml.labels import (
     CircularLabels,
     ClassLabels,
     DateLabels,
-    FunctionLabels,
     GeoLabels,
     MatrixLabels,
     MultiHotLabels,
@@ -215,12 +214,6 @@ REFUSED = [
     (lambda: CaptionVectorLabels([["a"]], lambda c: np.eye(1)).arguments(), "captions", "vectors of a function"),
     (lambda: YEARS.item("869,500"), "number", "'869,500'", "must be a number", "omit thousands separators"),
     (lambda: SQUARE.item("3"), "label", "'3'", "a label in a matrix of label distances cannot be typed"),
-    (
-        lambda: FunctionLabels([1, 1], lambda a, b: 0.0).item("3"),
-        "label",
-        "'3'",
-        "a label of FunctionLabels cannot",
-    ),
     (lambda: POSES.item([[0, 0], [1, 1]]), "pose", "joints [2, 2]", "must be [5, 2]"),
     (lambda: POSES.item([[0, 0], [1, 1], None, None, None]), "pose", "2 of 5 joints visible"),
 ]
