@@ -491,24 +491,3 @@ def test_a_second_command_is_refused(contml, refused, model, photos):
             line = refused("index", *arguments, "--out", "i")
             assert line == "contml: i: another process is changing this index; wait for it, or stop it"
         assert contml("search", "i", "photos/00.png")[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("texts", "values"),
-    [
-        (["1", "", "-20"], [1, None, -20]),
-        (["1", "2.50"], [1.0, 2.5]),
-        (["007", "1"], ["007", "1"]),
-        (["1e5", "1"], ["1e5", "1"]),
-        (["1", "x"], ["1", "x"]),
-        (["1234567890123456"], ["1234567890123456"]),
-        (["nan", "inf"], ["nan", "inf"]),
-    ],
-)
-def test_columns_of_numbers_have_numbers(photos, texts, values):
-    names = [path.name for path in sorted(photos.glob("*.png"))][: len(texts)]
-    rows = "\n".join(f"{name},{text}" for name, text in zip(names, texts, strict=True))
-    (photos / "t.csv").write_text(f"image,x\n{rows}\n")
-    images = [NamedImage(name, photos / name) for name in names]
-    found = [entry["x"] for entry in read_metadata(photos / "t.csv", images).values()]
-    assert (found, [*map(type, found)]) == (values, [*map(type, values)])

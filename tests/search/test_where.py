@@ -214,13 +214,16 @@ def test_rows_of_a_table_that_meet_a_condition(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "values"),
     [
-        (["1", "", "30"], [1, None, 30]),
-        (["1", "2.5"], [1.0, 2.5]),
+        (["1", "", "-20"], [1, None, -20]),
+        (["1", "2.50"], [1.0, 2.5]),
         (["1354.25000000000001", "1e-05"], [1354.25, 1e-05]),
-        (["01", "2"], ["01", "2"]),
+        (["007", "2"], ["007", "2"]),
         (["1234567890123456", "2"], ["1234567890123456", "2"]),
-        (["12e4", "2"], ["12e4", "2"]),
+        (["1e5", "1"], ["1e5", "1"]),
+        (["1", "x"], ["1", "x"]),
+        (["nan", "inf"], ["nan", "inf"]),
     ],
 )
 def test_columns_of_numbers_and_codes(texts, values):
-    assert typed_cells(texts) == values
+    found = typed_cells(texts)
+    assert (found, [*map(type, found)]) == (values, [*map(type, values)])
