@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from contml.app.explore import Explored, ItemNeighbours, ModelView
-from contml.contracts import Colours
+from contml.contracts import PLAIN, Colours
 from contml.data import Split
 from contml.data.sources import Pixels
-from contml.labels import NumberLabels
+from contml.labels import NumberLabels, PoseLabels
 from support.labelled import labelled_items
 
 NAMES = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "line\nbreak\u2028", "broken \udcff utf"]
@@ -51,3 +51,28 @@ def searchable(train, items, k=3, dim=5, **options):
     colours = Colours(torch.arange(n), "label")
     about = {"unit": items.unit, "measure": items.measure, "error_k": 2, "colours": colours, "labelled": [labelled]}
     return Explored("page", split, [""] * n, [view], **{**about, **options})
+
+
+JOINTS = ("head", "neck", "left_hand", "right_hand", "hip", "left_foot", "right_foot")
+LIMBS = [(0, 1), (1, 2), (1, 3), (1, 4), (4, 5), (4, 6)]
+
+
+def poses(count, seed, axes=2, hidden=False, **options):
+    """Drawn poses of seven joints; hidden: some joints are not visible."""
+    generator = torch.Generator().manual_seed(seed)
+    visible = torch.ones(count, 7, dtype=torch.bool)
+    if hidden:
+        visible = torch.rand(count, 7, generator=generator) > 0.25
+        visible[visible.sum(1) <= 3] = True
+    labels = PoseLabels(
+        90 * torch.rand(count, 7, axes, generator=generator), visible, skeleton=LIMBS, dim=axes, **options
+    )
+    labels.part_names = JOINTS
+    return labels
+
+
+def numbers(count, seed, measure=PLAIN):
+    """Drawn numbers."""
+    labels = NumberLabels(torch.randn(count, generator=torch.Generator().manual_seed(seed)))
+    labels.measure = measure
+    return labels

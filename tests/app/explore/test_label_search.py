@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.explored import hostile, searchable
+from support.explored import hostile, numbers as drawn_numbers, poses, searchable
 from support.label_spaces import SPACES
 
 from contml._support.tensors import load_tensors, save_tensors
@@ -126,32 +126,67 @@ const atob = (text) => Buffer.from(text, "base64").toString("latin1");
 const DATA = {errorK: 2}, N = %d, VIEWS = [{byEmbedding: {rows: [[1, 2, 3, 4]]}}];
 %s
 startLabels();
-const asked = {values: Float64Array.from(%s), visible: Uint8Array.from(%s)};
-console.log(JSON.stringify({place: [...placeOf(LABELS.views[0], asked).target], near: answersTo(asked)[0].near}));
+const found = %s.map(([values, visible]) => {
+  const asked = {values: Float64Array.from(values), visible: Uint8Array.from(visible)};
+  return {place: [...placeOf(LABELS.views[0], asked).target], ...answersTo(asked)[0]};
+});
+console.log(JSON.stringify(found));
 """
 
 
+def dates(count, seed):
+    days = np.random.default_rng(seed).choice(4000, count, replace=False)
+    return DateLabels(np.datetime64("2015-01-01") + days, scale=365.25)
+
+
+LABELS = {
+    "poses": lambda count, seed: poses(count, seed),
+    "poses, some joints hidden": lambda count, seed: poses(count, seed, hidden=True),
+    "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True),
+    "poses, in space": lambda count, seed: poses(count, seed, axes=3),
+    "numbers": lambda count, seed: drawn_numbers(count, seed),
+    "numbers, with a scale": lambda count, seed: drawn_numbers(count, seed, Measure("USD", 12345.0)),
+    "numbers with ties": lambda count, seed: NumberLabels(drawn_numbers(count, seed).values[:, 0].round()),
+    "dates": dates,
+}
+
+
+def nearest(distances, gallery):
+    """The four nearest items of a gallery, and their distances."""
+    best = distances.argsort(stable=True)[:4]
+    return gallery[best].tolist(), distances[best]
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-@pytest.mark.parametrize("name", ["poses", "poses, normalized", "numbers", "dates"])
+@pytest.mark.parametrize("name", LABELS)
 def test_the_page_computes_what_python_does(name, tmp_path):
     """The functions of the page without a browser; `test_label_search_browser.py` has the page itself."""
-    labels = SPACES[name](None)
-    explored = searchable(labels, labels)
+    train, items, others = (LABELS[name](count, seed) for count, seed in ((40, 0), (21, 1), (6, 2)))
+    explored = searchable(train, items)
     page = write_page(tmp_path / "page", explored).parent
     text = (Path(__file__).parents[3] / "contml/app/explore/page.html").read_text(encoding="utf-8")
     functions = text[text.index("const FRAME = 240;") : text.index("function searchWithLabel(")]
     start = text[text.index("function startLabels() {") : text.index('  $("own-label").hidden')] + "}"
     data = (page / "labels.js").read_text(encoding="ascii")
     (labelled,), (view,), gallery = explored.labelled, explored.views, explored.gallery
-    is_pose = isinstance(labels, PoseLabels)
-    values = (labels.joints if is_pose else labels.values)[3].flatten().tolist()
-    visible = labels.visible[3].int().tolist() if is_pose else [1]
-    program = PROGRAM % (data, len(labels), functions + start, json.dumps(values), json.dumps(visible))
-    (tmp_path / "page.js").write_text(program, encoding="utf-8")
+    asked = [
+        (others.joints[row].flatten().tolist(), others.visible[row].int().tolist())
+        if isinstance(others, PoseLabels)
+        else (others.values[row].tolist(), [1])
+        for row in range(6)
+    ]
+    (tmp_path / "page.js").write_text(PROGRAM % (data, len(items), functions + start, json.dumps(asked)), "utf-8")
     done = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, check=True)
-    found, wanted = json.loads(done.stdout), labelled.query(labels.plain(3)).vector
-    assert np.allclose(found["place"], wanted[:-1], atol=1e-4)
-    distances = (labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted).double().norm(dim=1)
-    best = distances.argsort(stable=True)[:4]
-    assert found["near"]["rows"] == gallery[best].tolist()
-    assert np.allclose(found["near"]["distances"], distances[best], atol=1e-4)
+    for row, found in enumerate(json.loads(done.stdout)):
+        wanted = labelled.query(others.plain(row)).vector
+        assert np.allclose(found["place"], wanted[:-1], atol=1e-4)
+        rows, distances = nearest(
+            (labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted).double().norm(dim=1), gallery
+        )
+        assert found["near"]["rows"] == rows
+        assert np.allclose(found["near"]["distances"], distances, rtol=1e-4, atol=1e-6)
+        joined = items.joined(labelled.labels.item(others.plain(row)))
+        rows, distances = nearest(joined.pairwise([len(items)], gallery.tolist())[0], gallery)
+        assert found["best"]["rows"] == rows
+        assert np.allclose(found["best"]["labels"], [items.measure.of(each) for each in distances.tolist()], rtol=1e-5)
+        assert np.allclose(found["means"][1], items.measure.of(float(distances[:2].mean())), rtol=1e-5)

@@ -4,85 +4,13 @@ import numpy as np
 import pytest
 import torch
 from support.browser import opened, query, rows
-from support.explored import searchable
+from support.explored import numbers, poses, searchable
 
 import contml as library
 from contml.app.explore import write_page
-from contml.contracts import PLAIN, Measure
-from contml.labels import DateLabels, NumberLabels, PoseLabels
+from contml.contracts import Measure
 
 pytestmark = pytest.mark.slow
-
-JOINTS = ("head", "neck", "left_hand", "right_hand", "hip", "left_foot", "right_foot")
-LIMBS = [(0, 1), (1, 2), (1, 3), (1, 4), (4, 5), (4, 6)]
-
-
-def poses(count, seed, axes=2, hidden=False, **options):
-    generator = torch.Generator().manual_seed(seed)
-    visible = torch.ones(count, 7, dtype=torch.bool)
-    if hidden:
-        visible = torch.rand(count, 7, generator=generator) > 0.25
-        visible[visible.sum(1) <= 3] = True
-    labels = PoseLabels(
-        90 * torch.rand(count, 7, axes, generator=generator), visible, skeleton=LIMBS, dim=axes, **options
-    )
-    labels.part_names = JOINTS
-    return labels
-
-
-def numbers(count, seed, measure=PLAIN):
-    labels = NumberLabels(torch.randn(count, generator=torch.Generator().manual_seed(seed)))
-    labels.measure = measure
-    return labels
-
-
-def dates(count, seed):
-    days = np.random.default_rng(seed).choice(4000, count, replace=False)
-    return DateLabels(np.datetime64("2015-01-01") + days, scale=365.25)
-
-
-SPACES = {
-    "poses": lambda count, seed: poses(count, seed),
-    "poses, some joints hidden": lambda count, seed: poses(count, seed, hidden=True),
-    "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True),
-    "poses, in space": lambda count, seed: poses(count, seed, axes=3),
-    "numbers": lambda count, seed: numbers(count, seed),
-    "numbers, with a scale": lambda count, seed: numbers(count, seed, Measure("USD", 12345.0)),
-    "numbers with ties": lambda count, seed: NumberLabels(numbers(count, seed).values[:, 0].round()),
-    "dates": dates,
-}
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_a_label_finds_what_it_finds_in_python(chromium, name, tmp_path):
-    train, items, others = (SPACES[name](count, seed) for count, seed in ((40, 0), (21, 1), (6, 2)))
-    explored = searchable(train, items)
-    (labelled,), (view,) = explored.labelled, explored.views
-    write_page(tmp_path / "page", explored)
-    with opened(chromium, f"file://{tmp_path}/page/index.html") as page:
-        page.locator("#own-label:not([hidden])").wait_for()
-        for row in range(6):
-            values = others.joints[row] if isinstance(others, PoseLabels) else others.values[row]
-            visible = others.visible[row].tolist() if isinstance(others, PoseLabels) else [True]
-            asked = "{ values: Float64Array.from(at[0]), visible: Uint8Array.from(at[1]) }"
-            given = [values.flatten().tolist(), visible]
-            found = page.evaluate(f"(at) => answersTo({asked})", given)[0]
-            embedding = page.evaluate(f"(at) => [...placeOf(LABELS.views[0], {asked}).target]", given)
-            wanted = labelled.query(others.plain(row)).vector
-            assert np.allclose(embedding, wanted[:-1], atol=1e-4)
-            gallery = explored.gallery.tolist()
-            distances = (labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted).double().norm(dim=1)
-            best = distances.argsort(stable=True)[:4].tolist()
-            assert found["near"]["rows"] == [gallery[at] for at in best]
-            assert np.allclose(found["near"]["distances"], distances[best], rtol=1e-4)
-            joined = items.joined(labelled.labels.item(others.plain(row)))
-            distances = joined.pairwise([len(items)], gallery)[0]
-            best = distances.argsort(stable=True)[:4].tolist()
-            assert found["best"]["rows"] == [gallery[at] for at in best]
-            shown = [items.measure.of(each) for each in distances[best].tolist()]
-            assert np.allclose(found["best"]["labels"], shown, rtol=1e-5)
-            means = [items.measure.of(float(distances[best[:2]].mean()))]
-            assert np.allclose(found["means"][1:], means, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
