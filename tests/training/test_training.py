@@ -2,10 +2,7 @@
 
 import math
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
-from support.processes import script_environment
 from support.refusals import refuses
 from support.runs import Killed, assert_resumes, kill_at, of_two_processes, whole_state, without_speed
 
@@ -28,7 +24,6 @@ from contml.training.checkpoint import load_state
 from contml.training.setup import model_groups
 
 TEST = squares(20, seed=1)
-COMMAND = [sys.executable, "-c", "from contml.app.cli import main; main()"]
 
 
 def test_it_learns():
@@ -141,38 +136,6 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
     saved = load_state(whole.run.checkpoints / "state.safetensors")[0]["step"]
     assert saved.keys() == {"loss.proxies", "loss.index.names_hash"}
     assert torch.equal(saved["loss.proxies"], whole.training_step.loss.proxies)
-
-
-@pytest.mark.slow
-def test_sigkill_and_resume_from_the_command_line(tmp_path):
-    changes = [*TINY, "training.checkpoint_minutes=0.0", "sampler.batches=8"]
-
-    def start(name):
-        # The number of threads is part of what a sum is rounded to.
-        command = [*COMMAND, "train", "pose/synthetic", *changes, "--runs", str(tmp_path / name)]
-        silent = subprocess.DEVNULL
-        return subprocess.Popen(command, stdout=silent, stderr=silent, env=script_environment())
-
-    assert start("whole").wait() == 0
-    (whole,) = (tmp_path / "whole").glob("pose/synthetic/*")
-    process = start("killed")
-    deadline = time.monotonic() + 120
-    folder = None
-    while time.monotonic() < deadline:
-        found = list((tmp_path / "killed").glob("pose/synthetic/*/metrics.jsonl"))
-        if found and len(found[0].read_text().splitlines()) >= 5:
-            folder = found[0].parent
-            break
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert folder is not None
-    resume = [*COMMAND, "train", "--resume", str(folder)]
-    done = subprocess.run(resume, capture_output=True, text=True, check=True, env=script_environment())
-    assert "report.html" in done.stdout
-    weights = [load_file(run / "checkpoints/last.safetensors") for run in (whole, folder)]
-    assert_equal(*weights)
 
 
 @pytest.mark.usefixtures("no_reports")
