@@ -1,38 +1,17 @@
 """Real trainings of a sweep: killed, in several processes, without the test split."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import sweeps
-from support.paths import ROOT
 from support.refusals import refuses
 
 from contml.app.trials.sweep import _Source, _train, _TrialTraining, sweep
 from contml.runs import Run
 
 TRIES = ["loss.margin=0.01,0.1,0.3", "optimizer.lr=1e-4..1e-1"]
-OPTIONS = {"trials": 2, "seeds": 2}
-SCRIPT = f"""
-import signal, sys
-from contml.app.trials.sweep import sweep
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
-    try:
-        sweep("own.yaml", ["training.epochs=20"], {TRIES!r}, **{OPTIONS!r}, processes=int(sys.argv[1]))
-    except KeyboardInterrupt:
-        sys.exit(130)
-"""
-
-
-def values(result):
-    return [(trial.number, dict(trial.params), [*trial.values.values()]) for trial in result.trials]
 
 
 @pytest.fixture
@@ -91,35 +70,3 @@ def test_a_process_that_dies_is_not_a_failed_trial(folder):
     assert not (folder / "runs/own/sweep/trials.jsonl").exists()
     with pytest.raises(RuntimeError, match="a bug"):
         sweep("own.yaml", [overrides[0], "task.dies=false"], TRIES, trials=1, processes=2, name="bug")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("processes", "stop"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (2, signal.SIGINT)])
-def test_killed_while_it_trains_and_continued(folder, stop, processes):
-    script = folder / "sweeping.py"
-    script.write_text(SCRIPT)
-    path = os.pathsep.join(str(ROOT / part) for part in (".", "tests"))
-    file = folder / "runs/own/sweep/trials.jsonl"
-    whole = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, name="whole")
-
-    command = [sys.executable, str(script), str(processes)]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path})
-    wait_for(lambda: file.exists() and len(file.read_bytes().splitlines()) > 1 and states(file.parent))
-    process.send_signal(stop)
-    assert process.wait(60) == (130 if stop == signal.SIGINT else -signal.SIGKILL)
-    assert len(file.read_bytes().splitlines()) < 5
-    assert states(file.parent)
-    again = sweep("own.yaml", ["training.epochs=20"], TRIES, **OPTIONS, processes=processes)
-    assert values(again) == values(whole)
-    assert again.params == whole.params
-
-
-def states(folder):
-    return list(folder.glob("*/checkpoints/state.safetensors"))
-
-
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
