@@ -186,22 +186,6 @@ def test_a_mistake_in_the_arguments_is_one_line(refused, tmp_path, arguments, te
         assert text in line
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_reports")
-def test_a_truncated_jpeg_is_reported_or_skipped(contml, accepted, tmp_path):
-    pose_files(tmp_path / "own")
-    for number in (1, 23):  # one to train on, one to evaluate
-        path = tmp_path / f"own/images/person{number:02}.jpg"
-        path.write_bytes(path.read_bytes()[:600])
-    status, _, err = contml("train", "pose/synthetic", *OWN)
-    assert status == 2
-    assert "person23.jpg: cannot be decoded" in err
-    assert "skip" in err
-    assert "Traceback" not in err
-    out, _ = accepted("train", "pose/synthetic", *OWN, "images.broken=skip")
-    assert "images that could not be read and were excluded: 1" in out
-
-
 def test_a_run_without_embeddings_or_with_foreign_weights(refused, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())

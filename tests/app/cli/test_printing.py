@@ -22,6 +22,8 @@ def test_an_evaluation_names_split_and_weights(capsys):
     first, *_, sentence = capsys.readouterr().out.splitlines()
     assert first == "test split, last weights (epoch 2)"
     assert sentence.startswith("Mean label distance@10 is 0.40 times")
+    print_evaluation(replace(BEST, evaluation=replace(BEST.evaluation, skipped=1)))
+    assert "images that could not be read and were excluded: 1" in capsys.readouterr().out
 
 
 def test_an_evaluation_as_json_is_what_its_file_holds(capsys):
