@@ -7,9 +7,7 @@ reports and resumes. With `accept_changes`, the metrics equal those of a slow lo
 from __future__ import annotations
 
 import csv
-import random
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,6 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from support.caption_sets import write_csv
 from support.refusals import refuses
 from support.runs import without_reports, without_speed
 from support.tables import dials, write_table
@@ -30,19 +27,16 @@ from contml.data.identity import DataRecord, item_names
 from contml.runs import Run
 from contml.training import Trainer
 
-DENSE = "{name: dense, batch_size: 6, anchors_per_batch: 3, neighbours: 1, batches: 3}"
-CLASSES = "{name: classes, classes: 3, instances: 2, batches: 3}"
 CONFIG = """
-task: {%(task)s}
+task: {name: table/file, data: data/items.csv, %s}
 model: {backbone: small_cnn, dim: 4}
 images: {resize: 16, crop: 16}
 transform: {scale_jitter: 0, shift: 0}
-sampler: %(sampler)s
-loss: %(loss)s
+sampler: {name: dense, batch_size: 6, anchors_per_batch: 3, neighbours: 1, batches: 3}
+loss: {name: log_ratio, squared: false}
 optimizer: {name: adamw, lr: 0.001}
 training: {epochs: 2, evaluate_every: 1, val_share: 0.3, checkpoint_minutes: 0.0}
 """
-TABLE = "name: table/file, data: data/items.csv"
 
 
 # -- the data before they change ---------------------------------------------------------------------------------------
@@ -59,34 +53,10 @@ def write_parts(data):
     write_table(data / "items.csv", rows, ["image", "reading", "split"])
 
 
-def write_folders(data):
-    for number, row in enumerate(dials(data, 60)):
-        part, name = ("train", number % 8) if number < 40 else ("test", 8 + number % 4)
-        place = data / part / f"maker {name}" / Path(row["image"]).name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        (data / row["image"]).rename(place)
-    shutil.rmtree(data / "img")
-    shutil.rmtree(data / "maps")
-
-
-def write_captions(data):
-    path = write_csv(data)
-    (data / "items.csv").write_text("".join(f"images/{line}" for line in path.read_text().splitlines(True))[7:])
-    path.unlink()
-
-
-#: How the data of each kind are written, and its config.
+#: How the data of each kind are written, and what the config says of them.
 KINDS = {
-    "numbers": (
-        write_numbers,
-        {"task": f"{TABLE}, labels: {{reading: number, colour: class}}, test: 0.3", "sampler": DENSE},
-    ),
-    "parts": (write_parts, {"task": f"{TABLE}, labels: {{reading: number}}", "sampler": DENSE}),
-    "captions": (
-        write_captions,
-        {"task": f"{TABLE}, labels: {{caption: {{kind: captions, dim: 8}}}}", "sampler": DENSE},
-    ),
-    "folders": (write_folders, {"task": "name: table/file, data: data", "sampler": CLASSES}),
+    "numbers": (write_numbers, "labels: {reading: number, colour: class}, test: 0.3"),
+    "parts": (write_parts, "labels: {reading: number}"),
 }
 
 
@@ -103,13 +73,12 @@ def trained(tmp_path_factory):
         if kind in folders:
             return folders[kind]
         folder = folders[kind] = tmp_path_factory.mktemp(kind)
-        write, values = KINDS[kind]
+        write, task = KINDS[kind]
         (folder / "data").mkdir()
         with pytest.MonkeyPatch.context() as patch, without_reports():
             patch.chdir(folder)
             write(Path("data"))
-            loss = "{name: log_ratio, squared: false}" if values["sampler"] == DENSE else "contrastive"
-            Path("own.yaml").write_text(CONFIG % {"loss": loss, **values})
+            Path("own.yaml").write_text(CONFIG % task)
             train(load("own.yaml"), Path("runs"), folder=Path("runs/whole"))
             step = Trainer.train_step
 
@@ -156,12 +125,12 @@ class Data:
         """Write the table."""
         write_table(self.path, rows, **options)
 
-    def edit(self, names: list[str], **cells: str | Callable[[dict[str, str]], str]) -> None:
+    def edit(self, names: list[str], **cells: str) -> None:
         """Set cells in the rows of some items."""
         rows = self.rows()
         for row in rows:
             if any(name.endswith(row["image"]) for name in names):
-                row.update({k: value(row) if callable(value) else value for k, value in cells.items()})
+                row.update(cells)
         self.write(rows)
 
     def remove(self, *names: str) -> None:
@@ -178,10 +147,6 @@ class Data:
         self.write(rows)
 
 
-def shuffled(rows, seed=0):
-    return random.Random(seed).sample(rows, len(rows))
-
-
 def swap(data, split, column):
     """Exchange the labels of two items."""
     items, labels = data.record.names[split], data.record.labels[split]
@@ -189,19 +154,6 @@ def swap(data, split, column):
     cells = {row["image"]: row[column] for row in data.rows()}
     for name, other in (names, names[::-1]):
         data.edit([name], **{column: next(cell for image, cell in cells.items() if other.endswith(image))})
-
-
-def rename(data, split):
-    old = data.name(split)
-    (data.folder / old).rename(data.folder / "img/renamed.png")
-    data.edit([old], image="img/renamed.png")
-
-
-def move_image(data):
-    """Put an image into the folder of another class."""
-    old = data.folder / data.name("test")
-    other = next(path for path in sorted((data.folder / "test").iterdir()) if path != old.parent)
-    old.rename(other / old.name)
 
 
 def replaced(path, old, new):
@@ -232,8 +184,6 @@ SAME = {
             ]
         ),
     },
-    "captions": {"shuffled": lambda data: data.write(shuffled(data.rows()))},
-    "folders": {"a hidden file": lambda data: (data.folder / "test" / ".DS_Store").write_text("x")},
 }
 
 #: Changes that are refused, by kind: name -> (change, what the message says).
@@ -262,20 +212,6 @@ CHANGED = {
             ["test items: 1 moved between queries and gallery"],
         ),
     },
-    "captions": {
-        "a word of a test caption": (lambda data: replaced_in_first(data, "test"), ["test items: 1 with another label"])
-    },
-    "folders": {
-        "an image more": (
-            lambda data: shutil.copy(data.folder / data.name("test"), data.folder / "test/maker 9/z.png"),
-            ["test items: 1 added (test/maker 9/z.png)"],
-        ),
-        "an image in another class": (move_image, ["test items: 1 added", "1 removed"]),
-        "a class with another name": (
-            lambda data: (data.folder / "test/maker 9").rename(data.folder / "test/maker 99"),
-            ["test items: 5 added (test/maker 99/", "5 removed (test/maker 9/"],
-        ),
-    },
 }
 
 #: Changes that the reader of the data refuses: (kind, change, subject, what the message says).
@@ -283,15 +219,6 @@ BROKEN = {
     "an image is gone": ("numbers", lambda data: (data.folder / data.name("test")).unlink(), "items.csv", "no image"),
     "an unknown split": ("parts", lambda data: data.edit([data.name("test")], split="trial"), "items.csv", "trial"),
 }
-
-
-def replaced_in_first(data, split):
-    """Another word in one caption of an item."""
-    rows = data.rows()
-    row = next(row for row in rows if data.name(split).endswith(row["image"]))
-    words = row["caption"].split()
-    row["caption"] = " ".join(["two" if words[0] != "two" else "one", *words[1:]])
-    data.write(rows)
 
 
 # -- the tests ---------------------------------------------------------------------------------------------------------
@@ -360,8 +287,7 @@ def test_the_same_numbers_to_the_last_bit(copied, kind, change):
     fast_of(
         [
             *(("numbers", place) for place in ("link", "absolute", "elsewhere", "./data")),
-            *((kind, "elsewhere") for kind in KINDS if kind != "numbers"),
-            ("folders", "absolute"),
+            ("parts", "elsewhere"),
         ],
         3,
     ),
