@@ -18,7 +18,7 @@ from support.runs import from_text
 import contml
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
-from contml.app.experiment import evaluate_run, extract_features, load as load_config, read_evaluation, train
+from contml.app.experiment import evaluate_run, load as load_config, read_evaluation, train
 from contml.data import ImageFile
 from contml.models import EmbeddingModel
 from contml.models.network import PixelFormat
@@ -366,30 +366,18 @@ def test_models_of_every_kind_embed_as_their_runs_did(tmp_path, name):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dim", ["8", "null"])
-@pytest.mark.usefixtures("no_reports")
-def test_a_model_of_features_takes_vectors(tmp_path, dim):
-    out = tmp_path / "features.npz"
-    extract_features(load_config("pose/synthetic", TINY), out)
-    changes = [*TINY, f"images.features={out}", "model.backbone=features", f"model.dim={dim}"]
-    changes += ["training.epochs=0"] if dim == "null" else []
-    experiment = load_config("pose/synthetic", changes)
-    run, test = train(experiment, tmp_path / "runs"), experiment.build_task().test
-    saved = load_tensors(run.embeddings("test"))[0]["embeddings"].numpy()
-    vectors = np.stack([test.image(row) for row in range(len(test))])
-    contml.load(run.folder).save(tmp_path / "model")
-    for folder in (run.folder, tmp_path / "model"):
-        model = contml.load(folder)
-        for given in (vectors, list(vectors), iter(vectors), vectors.astype(np.float64)):
-            assert np.abs(model.embed(given) - saved).max() <= 1e-6
-        assert model.embed(vectors[0]).shape == (1, saved.shape[1])
-        for wrong, got in (
-            ("photo.jpg", "a str"), (np.zeros((8, 8, 3), np.uint8), "uint8 [8, 3]"),
-            (vectors[:, :5], "[5]"), (np.full_like(vectors, np.nan), "not finite"), ([3], "a int"),
-        ):  # fmt: skip
-            with refuses("item 0", got=got):
-                model.embed(wrong)
+def test_a_model_of_features_takes_vectors():
+    model, vectors = contml.load(OLD / "features"), np.arange(40, dtype=np.float32).reshape(5, 8) / 10
+    expected = model.embed(vectors)
+    for given in (list(vectors), iter(vectors), vectors.astype(np.float64)):
+        assert np.abs(model.embed(given) - expected).max() <= 1e-6
+    assert model.embed(vectors[0]).shape == (1, expected.shape[1])
+    for wrong, got in (
+        ("photo.jpg", "a str"), (np.zeros((8, 8, 3), np.uint8), "uint8 [8, 3]"),
+        (vectors[:, :5], "[5]"), (np.full_like(vectors, np.nan), "not finite"), ([3], "a int"),
+    ):  # fmt: skip
+        with refuses("item 0", got=got):
+            model.embed(wrong)
 
 
 # -- older files -------------------------------------------------------------------------------------------------------
@@ -432,16 +420,11 @@ def older(run):
     return run
 
 
-@pytest.mark.usefixtures("no_reports")
-def test_a_run_without_newer_options_loads_and_is_calibrated_when_evaluated(trained, tmp_path):
-    experiment = load_config("pose/synthetic", [change for change in TINY if "transform" not in change])
-    run = older(train(experiment, tmp_path / "runs").folder)
-    test = experiment.build_task().test
-    pictures = [np.asarray(test.image(row)) for row in range(len(test))]
+def test_a_run_without_newer_options_loads_and_is_calibrated_when_evaluated(trained, pictures, tmp_path):
+    run = older(shutil.copytree(trained.run, tmp_path / "run"))
     model = contml.load(run)
     assert model.bundle.versions == {}
-    saved = load_tensors(Run(run).embeddings("test"))[0]["embeddings"].numpy()
-    assert np.abs(model.embed(pictures) - saved).max() <= 1e-6
+    assert np.abs(model.embed(pictures) - trained.embeddings).max() <= 1e-6
     before = read_evaluation(Run(run))
     assert evaluate_run(run) == before
     assert contml.load(run).bundle.calibration == Calibration.read(Run(run).calibration)
