@@ -286,9 +286,12 @@ def stop(server):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    "name", sorted({words[2] for page in TYPED for words, _ in commands(page) if is_benchmark(words)})
-)
+#: The programs with arguments, and those that a page names.
+PROGRAMS = {words[2] for page in TYPED for words, _ in commands(page) if is_benchmark(words)}
+PROGRAMS |= {f"benchmarks.{each.stem}" for each in (ROOT / "benchmarks").glob("*.py") if "__main__" in each.read_text()}
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_benchmarks_explain_themselves(name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     monkeypatch.delitem(sys.modules, name, raising=False)  # another test may have imported it
