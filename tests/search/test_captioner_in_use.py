@@ -18,7 +18,7 @@ import contml as library
 from contml import InputError
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import extract_features, load as load_config, load_run, train
-from contml.captioning.captioner import Captioner
+from contml.captioning import beam_search, captioner
 from contml.runs import Run
 from contml.search.bundle import _sha256
 
@@ -86,23 +86,14 @@ def test_a_bundle_of_a_captioner_is_whole(described):
     assert values["config"].keys() == {"model", "captioner", "decoder"}
 
 
-def test_the_width_of_the_beam_is_that_of_the_training_or_the_given_one(lstm):
-    model = library.load(lstm.bundle)
-    captioner, widths = model.captioner, []
-    assert isinstance(captioner, Captioner)
-    import contml.captioning.captioner as module
-
-    search = module.beam_search
-    module.beam_search = lambda decoder, features, width, length: (
-        widths.append(width) or search(decoder, features, width, length)
-    )
-    try:
-        assert model.caption(lstm.images, beam=captioner.beam) == lstm.captions
-        greedy = model.caption(lstm.images, beam=1)
-    finally:
-        module.beam_search = search
-    assert widths == [captioner.beam, 1]
-    captioner.beam = 1
+def test_the_width_of_the_beam_is_that_of_the_training_or_the_given_one(lstm, monkeypatch):
+    model, widths = library.load(lstm.bundle), []
+    monkeypatch.setattr(captioner, "beam_search", lambda *given: widths.append(given[2]) or beam_search(*given))
+    width = model.captioner.beam
+    assert model.caption(lstm.images, beam=width) == lstm.captions
+    greedy = model.caption(lstm.images, beam=1)
+    assert widths == [width, 1]
+    model.captioner.beam = 1
     assert model.caption(lstm.images) == greedy
     for beam in (0, -1, 1.5):
         with refuses("beam"):
@@ -133,14 +124,13 @@ def test_weights_of_a_captioner_start_others(lstm):
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("maps", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.usefixtures("no_reports")
-def test_a_captioner_of_features_takes_vectors_or_maps(tmp_path, maps):
+def test_a_captioner_of_feature_maps_takes_maps(tmp_path):
     out = tmp_path / "features.npz"
     sections = [each for each in TINY if not each.startswith(("step", "model", "training"))]
-    extract_features(load_config("captioning/synthetic", TINY), out, maps=maps)
+    extract_features(load_config("captioning/synthetic", TINY), out, maps=True)
     changes = [f"images.features={out}", "model.backbone=features", "model.dim=null", "step=captioning", "loss=null"]
-    changes += ["training.epochs=1", "training.evaluate_every=1", SMALL_DECODERS["attention" if maps else "lstm"]]
+    changes += ["training.epochs=1", "training.evaluate_every=1", SMALL_DECODERS["attention"]]
     experiment = load_config("captioning/synthetic", [*sections, *changes])
     run, test = train(experiment, tmp_path / "runs"), experiment.build_task().test
     expected = [entry["caption"] for entry in json.loads(run.captions("test").read_text())]
@@ -151,12 +141,11 @@ def test_a_captioner_of_features_takes_vectors_or_maps(tmp_path, maps):
         assert model.caption(given) == expected
         assert model.caption(list(given)) == expected
         assert model.caption(given[0]) == expected[:1]
-        for wrong, got in (("photo.jpg", "a str"), (given[:, ..., :5], ", 5]" if maps else "[5]")):
+        for wrong, got in (("photo.jpg", "a str"), (given[:, ..., :5], ", 5]")):
             with refuses("item 0", got=got):
                 model.caption(wrong)
-    if maps:
-        with refuses("item 1", got=str([len(given[0]) - 1, given.shape[-1]])):
-            model.caption([given[0], given[1][:-1]])
+    with refuses("item 1", got=str([len(given[0]) - 1, given.shape[-1]])):
+        model.caption([given[0], given[1][:-1]])
 
 
 # -- hostile and damaged bundles ---------------------------------------------------------------------------------------
