@@ -5,19 +5,11 @@ from functools import partial
 import pytest
 import torch
 from support.miniature import small_trainer, weights
-from support.runs import assert_resumes, of_two_processes
+from support.runs import of_two_processes
 from torch import nn
 
-from contml.app.experiment import load
 from contml.models import EmbeddingModel
 from contml.training import OPTIMIZERS
-
-DRAWN = [
-    *("task.train=40", "task.val=16", "task.test=24", "task.queries=6", "task.size=32", "images.resize=32"),
-    *("images.crop=32", "images.workers=0", "transform=null", "model.dim=4", "sampler.batch_size=10"),
-    *("sampler.anchors_per_batch=2", "sampler.neighbours=2", "sampler.batches=3", "training.epochs=2"),
-    *("training.checkpoint_minutes=0", "model.freeze_batch_norm=true"),
-]
 
 
 class Deep(nn.Module):
@@ -30,18 +22,6 @@ class Deep(nn.Module):
 
     def forward(self, images):
         return self.c(self.b(self.a(self.pool(images.float() / 255).flatten(1)).tanh()).tanh())
-
-
-CHANGES = ["model.frozen=2"]
-
-
-def trainer_of(run=None, **options):
-    experiment = load("pose/synthetic", [*DRAWN, *CHANGES])
-    return experiment.build_trainer(experiment.build_task(), run, quiet=True, **options)
-
-
-def test_a_killed_training_gives_the_same_weights(tmp_path):
-    assert_resumes(trainer_of, tmp_path, (1, 2))
 
 
 def deep_trainer():
