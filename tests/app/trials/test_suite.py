@@ -288,11 +288,6 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
             read_suite(str(path))
 
 
-def test_an_unknown_suite_suggests_one():
-    with refuses(subject="graded_feature", hint="graded_features"):
-        read_suite("graded_feature")
-
-
 def test_a_suite_is_written_in_the_yaml_of_configs(write_suite, tmp_path):
     values = read(tmp_path / "tiny.yaml" if write_suite() else tmp_path).values
     (tmp_path / "again.yaml").write_text(dump(values))
