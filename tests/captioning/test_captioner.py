@@ -80,18 +80,6 @@ def test_weights_fit_only_the_same_words(tmp_path):
         small_captioner(split, layer="features", weights=str(file))
 
 
-def test_the_network_of_a_captioner_is_an_embedding(tmp_path):
-    captioner = small_captioner(described_squares())
-    file = tmp_path / "captioner.safetensors"
-    save_tensors(file, captioner.state_dict())
-    state = EmbeddingModel("small_cnn", 5, weights="none").state_dict()
-    own = {f"network.{name}": value for name, value in state.items()}
-    save_tensors(file, {**captioner.state_dict(), **own})
-    loaded = EmbeddingModel("small_cnn", 5, weights=str(file))
-    for name, value in loaded.state_dict().items():
-        assert torch.equal(value, state[name]), name
-
-
 def test_bad_options():
     split = described_squares()
     with refuses("threshold", got="1000"):

@@ -171,20 +171,6 @@ def test_model_and_step_must_fit():
     assert EmbeddingStep(loss=LogRatioLoss()).every_parameter
 
 
-def test_captions_of_unknown_words_only_are_learned_as_such():
-    split = described_squares()
-    captioner = small_captioner(split, threshold=20)  # "square", "a", ...
-    described = words_of(split)
-    described[3] = [["unheard", "of"]]
-    step = type(small_step(split, captioner))(
-        captions=described, vocabulary=captioner.vocabulary, length=5, steps_per_epoch=1, epochs=1
-    )
-    value = step(
-        captioner, *(part.float() if isinstance(part, torch.Tensor) else part for part in batch(split, [3, 4]))
-    )
-    assert torch.isfinite(value)
-
-
 def shifted(split, shift, scale=1):
     return replace(split, images=[Vector(scale * each.values + np.float32(shift)) for each in split.images])
 

@@ -86,61 +86,12 @@ def test_logits_equal_a_loop_over_places_and_gates(name, deep_output):
         torch.testing.assert_close(logits[image], slow, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("deep_output", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_are_those_of_repeated_steps(name, deep_output):
-    decoder = make(name, deep_output=deep_output)
-    features = features_of(decoder, 3).requires_grad_()
-    weights = torch.randn(3, 5, 12, dtype=torch.float64)
-    parameters = [features, *decoder.parameters()]
-    logits = forced(decoder, features, TOKENS)
-    state, steps = decoder.start(features), []
-    for inputs in TOKENS.unbind(1):
-        step, state = decoder.step(inputs, state)
-        steps.append(step)
-    torch.testing.assert_close(logits, torch.stack(steps, 1), rtol=1e-12, atol=1e-12)
-    found = torch.autograd.grad((logits * weights).sum(), parameters)
-    slow = torch.autograd.grad((torch.stack(steps, 1) * weights).sum(), parameters)
-    for one, other in zip(found, slow, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
-        assert one.any()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_equal_finite_differences(name):
     decoder = make(name, vocabulary_size=6, hidden=3, words=2)
     features = features_of(decoder, 2).requires_grad_()
     tokens = torch.tensor([[BEGIN, 4], [BEGIN, 5]])
     assert torch.autograd.gradcheck(lambda given: forced(decoder, given, tokens), [features])
-
-
-@pytest.mark.parametrize("deep_output", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("count", [1, 2])
-def test_several_captions_per_image(name, count, deep_output):
-    decoder = make(name, deep_output=deep_output)
-    features = features_of(decoder, 2)
-    tokens = TOKENS[[0, 2, 1, 0]].view(4, -1)[: 2 * count]
-    repeated = forced(decoder, features.repeat_interleave(count, 0), tokens)
-    torch.testing.assert_close(forced(decoder, features, tokens), repeated, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("deep_output", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_captions_of_different_lengths(name, deep_output):
-    decoder = make(name, deep_output=deep_output)
-    features = features_of(decoder, 3).requires_grad_()
-    tokens = torch.cat([TOKENS, TOKENS.roll(1, 0)])
-    lengths = [2, 4, 5, 3, 1, 4]
-    logits = forced(decoder, features, tokens, lengths)
-    written = torch.arange(5) < torch.tensor(lengths)[:, None]
-    whole = forced(decoder, features, tokens).where(written[..., None], 0)
-    torch.testing.assert_close(logits, whole, rtol=1e-12, atol=1e-12)
-    weights = torch.randn_like(whole)
-    parameters = [features, *decoder.parameters()]
-    found, expected = (torch.autograd.grad((values * weights).sum(), parameters) for values in (logits, whole))
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

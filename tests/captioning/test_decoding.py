@@ -103,54 +103,6 @@ def test_log_probabilities_and_gradients_of_samples_are_those_of_teacher_forcing
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_special_words_are_never_written(name):
-    decoder = make(name)
-    with torch.no_grad():
-        decoder.classifier.bias[[PAD, BEGIN, UNKNOWN]] += 50
-    features = features_of(decoder, IMAGES)
-    torch.manual_seed(0)
-    drawn, log_probabilities = sample(decoder, features, 4, LENGTH)
-    assert log_probabilities.isfinite().all()
-    beams, totals = beam_search(decoder, features, 15, LENGTH)  # wider than the words that may follow
-    assert totals.isfinite().all()
-    for row in (*greedy(decoder, features, LENGTH), *drawn, *beams):
-        words_of(row)
-    log_probabilities.sum().backward()
-    assert all(weight.grad.isfinite().all() for weight in decoder.parameters())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_empty_captions(name):
-    decoder = make(name, end=100)
-    features = features_of(decoder, 3)
-    states = recorded(decoder)
-    assert greedy(decoder, features, LENGTH).tolist() == [[END]] * 3
-    tokens, log_probabilities = sample(decoder, features, 2, LENGTH)
-    assert tokens.tolist() == [[END]] * 6
-    torch.testing.assert_close(log_probabilities, torch.zeros_like(log_probabilities))
-    tokens, log_probabilities = beam_search(decoder, features, 3, LENGTH)
-    assert tokens.tolist() == [[END]] * 3
-    torch.testing.assert_close(log_probabilities, torch.zeros_like(log_probabilities))
-    assert len(states) == 3  # one step each: other captions in the beam cannot become better
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_captions_without_end_are_cut_off(name):
-    decoder = make(name, end=-100)
-    features = features_of(decoder, 3)
-    for tokens in (
-        greedy(decoder, features, LENGTH),
-        sample(decoder, features, 2, LENGTH)[0],
-        beam_search(decoder, features, 3, LENGTH)[0],
-    ):
-        assert tokens.shape[1] == LENGTH
-        assert not (tokens == END).any()
-    assert greedy(decoder, features, 1).shape == (3, 1)
-    assert sample(decoder, features, 2, 1)[0].shape == (6, 1)
-    assert beam_search(decoder, features, 3, 1)[0].shape == (3, 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("search", [greedy, lambda *given: beam_search(*given[:2], 3, given[2])])
 def test_images_whose_captions_have_ended_leave_the_batch(name, search):
     decoder = make(name)

@@ -34,11 +34,11 @@ def features_of(decoder: Decoder, count: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def forced(decoder: Decoder, features: Tensor, tokens: Tensor, lengths: list[int] | None = None) -> Tensor:
-    """Logits `[N, T, V]` of the word after each of tokens `[N, T]`, 0 after the length of a caption, by default T."""
-    counts = torch.tensor(lengths or [tokens.shape[1]] * len(tokens))
-    packed = pack_padded_sequence(tokens, counts, batch_first=True, enforce_sorted=False)
-    return pad_packed_sequence(decoder(features, packed), batch_first=True, total_length=tokens.shape[1])[0]
+def forced(decoder: Decoder, features: Tensor, tokens: Tensor) -> Tensor:
+    """Logits `[N, T, V]` of the word after each of tokens `[N, T]`."""
+    counts = torch.full((len(tokens),), tokens.shape[1])
+    packed = pack_padded_sequence(tokens, counts, batch_first=True)
+    return pad_packed_sequence(decoder(features, packed), batch_first=True)[0]
 
 
 def next_words(decoder: Decoder, features: Tensor, words: list[int]) -> list[float]:
