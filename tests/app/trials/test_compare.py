@@ -180,25 +180,6 @@ def best(share, split="test"):
 BEST = best(0.2)
 
 
-def test_weights_of_a_run_have_rows_of_their_own(tmp_path):
-    for seed in (0, 1):
-        write_run(tmp_path / f"{seed}", poses(0.4 + 0.1 * seed), evaluated=[best(0.2 + 0.1 * seed)], seed=seed)
-    found = compare([tmp_path], ["label_distance@10/random"])
-    (table,) = found.tables
-    assert table.title.startswith("pose/synthetic, test split: 200 queries")  # rows differ in the weights
-    assert texts(table) == [
-        ["checkpoint", "runs", "mean label distance@10 / random"],
-        ["best", "2", "0.250 ± 0.071"],
-        ["last", "2", "0.450 ± 0.071"],
-    ]
-    assert found.notes == found.left_out == ()
-    rows = found.as_data()["tables"][0]["rows"]
-    assert [(row["split"], row["checkpoint"], row["seeds"]) for row in rows] == [
-        ("test", "best", [0, 1]),
-        ("test", "last", [0, 1]),
-    ]
-
-
 def test_a_repeated_run_is_left_out_with_all_its_weights(tmp_path):
     for name in ("1", "2"):
         write_run(tmp_path / name, poses(0.4), evaluated=[best(0.2)])
@@ -226,6 +207,8 @@ def test_splits_have_tables_of_their_own(tmp_path):
     assert [line[:2] for line in texts(second.tables[1])[1:]] == [["best", "0.1"], ["best", "0.2"], ["last", "0.3"]]
     assert second.notes == (SEPARATE, f"the weights of 2 of 3 runs {shown}")
     assert second.tables[1].title.startswith("pose/synthetic, validation split: 200")
+    rows = second.as_data()["tables"][1]["rows"]
+    assert [(row["split"], row["checkpoint"]) for row in rows] == [("val", "best"), ("val", "best"), ("val", "last")]
 
 
 @pytest.mark.parametrize("epochs", [1.0, 1.5])
@@ -291,15 +274,6 @@ def test_values_of_all_kinds():
     ]
 
 
-def test_json_holds_the_table(tmp_path):
-    write_run(tmp_path / "left", epochs=1.0)
-    row = compare([sizes(tmp_path)], ["label_distance@10/normalized"]).as_data()["tables"][0]["rows"][3]
-    assert (row["config"]["model.dim"], row["seeds"], len(row["folders"])) == ("128", [0, 1], 2)
-    values = row["metrics"]["label_distance@10/normalized"]
-    assert values["mean"] == pytest.approx(0.8)
-    assert values["values"] == pytest.approx([0.8125, 0.7875])
-
-
 def test_a_metric_without_a_number(tmp_path):
     write_run(tmp_path / "1", replace(poses(0.5), spearman=math.nan))
     write_run(tmp_path / "2", poses(0.5), model__dim=3)
@@ -329,13 +303,18 @@ def test_command_prints(contml, accepted, tmp_path):
 
 def test_command_prints_json(contml, tmp_path):
     sizes(tmp_path / "runs")
-    status, out, err = contml("compare", "runs", "--metric", "ndcg@5", "--json")
+    write_run(tmp_path / "runs/left", epochs=1.0)
+    status, out, err = contml("compare", "runs", "--metric", "label_distance@10/normalized", "--json")
     assert (status, err) == (0, "")
     (data,) = json.loads(out)["tables"]
-    assert list(data["metrics"]) == ["ndcg@5"]
+    assert list(data["metrics"]) == ["label_distance@10/normalized"]
     assert len(data["rows"]) == 8
-    assert data["rows"][0]["seeds"] == [0, 1]
-    assert data["rows"][0]["config"] == {"loss": "log_ratio", "model.dim": "16"}
+    row = data["rows"][3]
+    assert (row["config"], row["seeds"]) == ({"loss": "log_ratio", "model.dim": "128"}, [0, 1])
+    assert len(row["folders"]) == 2
+    values = row["metrics"]["label_distance@10/normalized"]
+    assert values["mean"] == pytest.approx(0.8)
+    assert values["values"] == pytest.approx([0.8125, 0.7875])
 
 
 @pytest.mark.parametrize(
