@@ -50,19 +50,6 @@ def test_each_box_is_an_item(trained, table, contml, tmp_path):
     assert "--remove '1.png#2'; the same" in contml("index", trained.run, *options, "--out", "i")[2]
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("items.csv", "x,y,w,h"), "needs a table of images"),
-        (("@items.csv:image", "x,y,w"), "must be 4 numbers"),
-        (("@items.csv:image", "x,y,w,z"), "no such column"),
-        (("@items.csv:image", "x,y,w,price"), "width and a height above 0"),
-    ],
-)
-def test_what_is_no_box_is_refused(trained, table, refused, given, words):
-    assert words in refused("index", trained.run, given[0], "--box", given[1], "--out", "i")
-
-
 def test_a_box_outside_its_image_is_left_out_alone(trained, table, contml, tmp_path):
     (tmp_path / "items.csv").write_text((tmp_path / "items.csv").read_text().replace("2.png,20,0", "2.png,80,0"))
     status, out, _ = contml("index", trained.run, table, "--box", "x,y,w,h", "--out", "i", "--json")

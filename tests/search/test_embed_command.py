@@ -77,26 +77,6 @@ def test_how_a_list_is_read(contml, refused, exported, images, tmp_path):
     assert contml(*command, *options)[0] == 0
 
 
-REFUSED = {
-    "photos": ("exists.npz", "exists.npz: exists already"),
-    "photos photos": ("f.npz", "0000.png: appears twice"),
-    "photos other": ("f.npz", "0000.png: the name of two images, photos/0000.png and other/0000.png; give the folder"),
-    "@gone.txt": ("f.npz", "@gone.txt: no such list"),
-    "@photos/0000.png": ("f.npz", "photos/0000.png: not text"),
-    "@t.csv": ("f.npz", "t.csv: a table; write @t.csv:COLUMN, with one of image, age"),
-    "@t.csv:age": ("f.npz", "t.csv:3: no path in column age"),
-}
-
-
-@pytest.mark.parametrize("given", REFUSED)
-def test_what_is_refused_in_one_line(refused, exported, images, tmp_path, given):
-    shutil.copytree(images, tmp_path / "other")
-    (tmp_path / "t.csv").write_text("image,age\nphotos/0000.png,1\nphotos/0001.png,\n")
-    (tmp_path / "exists.npz").write_text("")
-    out, message = REFUSED[given]
-    assert message in refused("embed", exported, *given.split(), "--out", out)
-
-
 def test_models_that_cannot_embed_images(refused, images, tmp_path):
     old = Path(__file__).parent / "format_1"
     assert "vectors of 8 features, not images" in refused("embed", old / "features", "photos", "--out", "f.npz")

@@ -276,29 +276,6 @@ def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
     assert (done.added, done.broken) == (0, {name: "its name is not valid Unicode: rename it"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["index", "run", "photos", "--out", "i", "--remove", "a"], "--remove: used with RUN"),
-        (["index", "run", "photos", "--out", "j", "--metadata", "none.csv"], "none.csv: no such file"),
-        (["index", "run", "bad.png", "--out", "j"], "j: none of the images could be read"),
-        (["search", "i", "photos/00.png", "--by", "labels"], "--by: labels, but i has no label vectors; make a new"),
-        (["search", "i", "photos/00.png", "--gallery", "i/manifest.json/a.html"], "cannot be written"),
-        (["search", "i", "photos/00.png", "photos/02.png", "--run", "other", "-k", "x"], "'-k'"),
-    ],
-)
-def test_wrong_arguments_are_one_line(contml, model, photos, tmp_path, arguments, message):
-    contml("index", "run", "photos", "--out", "i")
-    (tmp_path / "bad.png").write_text("<html>")
-    before = Index.open(tmp_path / "i").ids
-    status, out, err = contml(*arguments)
-    assert (status, out) == (2, "")
-    line = err.strip().splitlines()[-1]
-    assert line.startswith("contml: ")
-    assert message in line
-    assert Index.open(tmp_path / "i").ids == before
-
-
 def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, photos, monkeypatch):
     contml("index", "run", "photos", "--out", "i")
     monkeypatch.setattr("contml.search.load", lambda run, trust: Colours("def"))
@@ -310,6 +287,16 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
     Index.create("bare", 3).add(["a"], [[0, 0, 0]])
     assert "bare: made without a run" in refused("search", "bare", "photos/00.png")
     assert "bare: made without a model of contml" in refused("search", "bare", "photos/00.png", "--run", "run")
+
+
+def test_images_and_ranks_that_an_index_has_not(contml, refused, model, photos, tmp_path):
+    contml("index", "run", "photos", "--out", "i")
+    message = "--by: labels, but i has no label vectors; make a new"
+    assert message in refused("search", "i", "photos/00.png", "--by", "labels")
+    (tmp_path / "bad.png").write_text("<html>")
+    status, out, err = contml("index", "run", "bad.png", "--out", "j")
+    assert (status, out) == (2, "")
+    assert "j: none of the images could be read" in err.splitlines()[-1]
 
 
 def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):

@@ -474,7 +474,7 @@ def test_embed_label_warns_of_an_unusual_label(trained):
         model.embed_label(pose)
 
 
-def test_predict_prints_and_writes(contml, trained, refused, tmp_path):
+def test_predict_prints_and_writes(contml, trained, tmp_path):
     status, out, err = contml("predict", trained.run, trained.images)
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -498,9 +498,6 @@ def test_predict_prints_and_writes(contml, trained, refused, tmp_path):
     table = parquet.read_table(tmp_path / "p.parquet").to_pydict()
     assert table["image"] == [row[0] for row in rows[1:]]
     assert table["pose bound"][0] == pytest.approx(first["bound"])
-    assert "must end in .csv or .parquet" in refused("predict", trained.run, trained.images, "--out", "p.txt")
-    status, _, err = contml("predict", trained.run, "broken.png")
-    assert (status, "nor can any other image" in err.splitlines()[-1]) == (2, True)
 
 
 def test_search_by_a_label(contml, accepted, refused, trained, exported, tmp_path):
@@ -549,17 +546,9 @@ def test_search_by_a_label(contml, accepted, refused, trained, exported, tmp_pat
     asked = vectors[images.name] * np.append(np.ones(found.shape[1] - 1), 0)
     assert ranked["labels"] == sorted(index.ids, key=lambda name: float(np.linalg.norm(vectors[name] - asked)))
 
-    assert "--by: used with --label" in refused("search", "i", "--label", f"pose={path}", "--by", "labels")
-    assert "--label: no label 'price'; must be NAME=VALUE, with the name pose" in refused(
-        "search", "i", "--label", "price=3"
-    )
-    assert "--label: 'pose'; must be NAME=VALUE" in refused("search", "i", "--label", "pose")
-    assert "--label: pose appears twice" in refused("search", "i", "--label", f"pose={path}", "--label", f"pose={path}")
     assert "no such file none.json" in refused("search", "i", "--label", "pose=none.json")
     assert "must be [14, 2] as in training" in refused("search", "i", "--label", "pose=[[1, 2], [3, 4]]")
     assert "not JSON" in refused("search", "i", "--label", "pose={1}")
-    assert "QUERY: missing" in refused("search", "i")
-    assert "--label: used with QUERY" in refused("search", "i", trained.images, "--label", f"pose={path}")
     library.load(exported).save(tmp_path / "private", labels=False)
     message = refused("search", "i", "--label", f"pose={path}", "--run", "private")
     assert "no labels of training items" in message

@@ -110,39 +110,6 @@ def test_vectors_are_added_once_and_changes_are_refused(folder, contml):
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("index --vectors short.npy --out i", "short.npy: vectors of 3 numbers; must have 6"),
-        ("index --vectors zero.npy --out new", "zero.npy: 2: all its numbers are 0"),
-        ("index --vectors twice.npz --out new", "a: appears twice"),
-        ("index --vectors v.npz --out i --metric euclidean", "must be cosine"),
-        ("index --vectors v.npz --out i --remove x", "used with --vectors"),
-        ("index --vectors v.npz --out i --dim 3", "used with --dim"),
-        ("index --out i --metric cosine", "used without --vectors"),
-        ("index --vectors none.npz --out new", "no such file"),
-        ("index --vectors t.csv --out new", "must end in"),
-        ("search i nothing", "no id of i"),
-        ("search i short.npy", "vectors of 3 numbers; must have 6"),
-        ("search i --label price=3", "no model made"),
-        ("search i v.npz --by labels", "no model made"),
-        ("search i v.npz --run r", "no model made"),
-        ("search i v.npz --box x", "no model made"),
-    ],
-)
-def test_what_an_index_of_vectors_refuses(folder, contml, command, words):
-    contml("index", "--vectors", "v.npz", "--out", "i")
-    np.save("short.npy", drawn(dim=3))
-    zero = drawn()
-    zero[2] = 0
-    np.save("zero.npy", zero)
-    np.savez("twice.npz", ids=np.array(["a", "a"]), x=drawn(2))
-    status, out, err = contml(*command.split())
-    assert (status, out) == (2, "")
-    assert words in err.splitlines()[-1]
-    assert not (folder / "new").exists()
-
-
 def test_a_model_of_vectors_takes_files_of_them(folder, contml):
     """`index`, `search`, `predict` and `embed` give what the model gives in Python."""
     options = ["task.data=t.csv", "task.image=image", "task.labels.price=number", "images.features=v.npz"]

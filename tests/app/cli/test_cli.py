@@ -150,42 +150,6 @@ def test_own_code_needs_trust_in_a_run_folder(tiny_run, tmp_path, monkeypatch, k
     assert (trusted.values, list(trusted.metrics)) == (own.values, list(own.metrics))
 
 
-@pytest.mark.parametrize(
-    ("change", "texts"),
-    [
-        ("loss=triplet_margin", ["triplet_margin", "graded", "'binarize: {name: threshold, threshold: ...}'"]),
-        ("loss.num_classes=3", ["loss.num_classes: unknown key"]),
-        ("seed=-1", ["command line: seed: -1", "0 to 4294967295"]),
-        ("optimizer.weight_decay=-1.0", ["weight_decay", "-1.0", "at least 0"]),
-        ("optimizer={name: sgd, momentum: 1}", ["optimizer.momentum: 1", "below 1"]),
-        ("loss={name: margin, per_class: true}", ["per_class", "classes"]),
-        ("training.metrics={near: os:nothing}", ["command line: training.metrics.near", "os:nothing"]),
-        ("training.metrics={near: os:sep}", ["training.metrics.near: os:sep is of type str", "'-> Tensor'"]),
-        ("training.metrics=os:nothing", ["training.metrics", "a mapping"]),
-    ],
-)
-def test_a_mistake_in_a_config_is_one_line(refused, change, texts):
-    line = refused("check", "pose/synthetic", *TINY, change)
-    for text in texts:
-        assert text in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "texts"),
-    [
-        (["explore", "own", "--items", "big"], ["--items", "a valid integer"]),
-        (["audit", "run", "--neighbours", "1.5"], ["--neighbours", "a valid integer"]),
-        (["train", "--pattern", "{a}.jpg"], ["--pattern", "--data PATH"]),
-        (["train", "pose/coco"], ["task.root"]),
-    ],
-)
-def test_a_mistake_in_the_arguments_is_one_line(refused, tmp_path, arguments, texts):
-    (tmp_path / "empty").mkdir()
-    line = refused(*arguments)
-    for text in texts:
-        assert text in line
-
-
 def test_a_run_without_embeddings_or_with_foreign_weights(refused, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())

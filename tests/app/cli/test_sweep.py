@@ -64,23 +64,6 @@ def test_ctrl_c_says_how_to_go_on(contml, trainings):
     assert len(trainings.done) == 4
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["sweep", "own.yaml"], "--try"),
-        (["sweep", "pose/synthetc", "--try", "seed=1,2"], "--try seed: cannot be tried; use --seeds"),
-        (["sweep", "--try", "loss.margin=1,2"], "CONFIG: missing"),
-        (["sweep", "own.yaml", "--try", "loss.margin=1,2", "--label", "age"], "--label: used without --data"),
-        ([*MARGINS, "--name", "a/b"], "--name: 'a/b'"),
-        ([*MARGINS, "--processes", "0"], "'--processes': Input should be greater than or equal to 1"),
-    ],
-)
-def test_refused_in_one_line(refused, trainings, tmp_path, arguments, words):
-    assert words in refused(*arguments)
-    assert not trainings.done
-    assert not (tmp_path / "runs").exists()
-
-
 def test_every_option_is_on_the_page(accepted):
     page = (ROOT / "docs/sweep.md").read_text(encoding="utf-8")
     (command,) = [command for command in app.registered_commands if command.callback.__name__ == "sweep"]

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 from urllib.error import URLError
 
+import numpy as np
 import pytest
 import torch
 from support.runs import without_reports
@@ -121,6 +122,11 @@ def write_tables(rows):
     for name in ("img/000.png", "img/001.png", "items.csv"):
         shutil.copy(name, "photos")
     Path("items.zip").write_bytes(gzip.compress(b""))
+    vectors = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    np.savez("v.npz", ids=[f"item {n}" for n in range(40)], x=vectors)
+    np.savez("twice.npz", ids=["a", "a"], x=vectors[:2])
+    np.save("short.npy", vectors[:, :3])
+    np.save("zero.npy", np.pad(vectors[1:], ((1, 0), (0, 0))))
 
 
 def run(command):
@@ -150,6 +156,9 @@ def desk(tmp_path_factory):
         assert run(f"train {ITEMS} {SMALL} --name first") == 0
         assert run(f"train {ITEMS} {SMALL} training.epochs=0 seed=1 --name second") == 0
         assert run(f"index {FIRST} img --out own.index") == 0
+        assert run("index --vectors v.npz --out vectors.index") == 0
+        for copy in ("late", "later"):
+            Path(shutil.copytree(FIRST, copy), "metrics.jsonl").write_text("")
         shutil.copytree(FIRST, STOPPED)
         Path(STOPPED, "evaluation.json").unlink()
         shutil.rmtree(Path(STOPPED, "checkpoints"))

@@ -63,22 +63,6 @@ def test_commands_on_a_run(contml, accepted, refused, short, tmp_path, kind):
     assert contml("evaluate", first, "--accept-changes")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "subject", "got"),
-    [
-        ("triplets", "sampler={name: uniform, batch_size: 10}", "sampler", "step triplets learns from judgments"),
-        ("triplets", "loss={name: log_ratio}", "loss", "step triplets does not use it"),
-        ("triplets", "memory={size: 100}", "memory", "step triplets does not use it"),
-        ("rankings", "memory={size: 100}", "memory", "step rankings does not use it"),
-        ("rankings", "regularizer={name: rank_sim}", "regularizer", "step rankings does not use it"),
-        ("rankings", "binarize={name: nearest, k: 2}", "binarize", "step rankings does not use it"),
-    ],
-)
-def test_sections_that_a_step_for_judgments_does_not_use_are_refused(kind, change, subject, got):
-    with refuses(subject, got=got):
-        load(f"table/{kind}", ["task.data=t.csv", change])
-
-
 def test_judgments_and_steps_of_another_kind_are_refused_before_training(short, tmp_path):
     def check(kind, *changes):
         experiment.check(load(short[kind][0], [*short[kind][1:-2], *changes]))

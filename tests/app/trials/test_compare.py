@@ -317,29 +317,6 @@ def test_command_prints_json(contml, tmp_path):
     assert values["values"] == pytest.approx([0.8125, 0.7875])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "values"),
-    [
-        (["nowhere"], ["nowhere", "no such folder"]),
-        (["runs", "--metric", "recal@1"], ["recal@1", "did you mean 'recall@1'?"]),
-        (["runs", "--metric", "recall@1"], ["recall@1", "not measured", "label_distance@1 to 100"]),
-        (["runs", "--metric", "ndcg"], ["ndcg", "ndcg@10"]),
-        (["runs", "--metric", "ndcg@1/x"], ["ndcg@1", "/x", "ndcg@1/random"]),
-        (["late"], ["runs", "late: not finished, 1 of 2 epochs", "contml train --resume late"]),
-        (["late", "later"], ["--resume late (and 1 more)"]),
-    ],
-)
-def test_a_mistake_is_one_line(refused, tmp_path, arguments, values):
-    sizes(tmp_path / "runs")
-    (tmp_path / "empty/inner").mkdir(parents=True)
-    (tmp_path / "file").write_text("")
-    write_run(tmp_path / "late", epochs=1.0)
-    write_run(tmp_path / "later", epochs=0)
-    line = refused("compare", *arguments)
-    for value in values:
-        assert value in line
-
-
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
     write_run(tmp_path / "1", poses(0.5), loss={"name": "evil_module:run"}, task__name="gone.module:task")
     found = compare([tmp_path])

@@ -109,6 +109,8 @@ def test_the_default_sampler(trainings):
     assert sampler(CHOICES, name="c", trials=3) == "random"
     assert sampler([RANGES[0], CHOICES[1]], name="d", trials=2) == "random"
     assert len(trainings.done) == 8 + 8 + 3 + 2
+    with refuses("--try", "missing"):
+        run([])
 
 
 @pytest.mark.slow
@@ -351,29 +353,6 @@ def test_changed_data_are_refused(trainings, monkeypatch):
     monkeypatch.setattr(sweeps, "task", changed)
     with refuses("runs/own/sweep/trials.jsonl", "data: "):
         run([MARGINS])
-
-
-@pytest.mark.parametrize(
-    ("tries", "overrides", "options", "subject", "got"),
-    [
-        ([], [], {}, "--try", "missing"),
-        (["loss.magrin=1,2"], [], {}, "loss.magrin", "unknown key"),
-        (["loss=dense_triplet,tripel_margin"], [], {}, "loss", "'tripel_margin'"),
-        (["loss=dense_triplet,log_ratio", MARGINS], [], {}, "loss.margin", "unknown key"),
-        (["loss=dense_triplet,proxy_anchor"], [], {}, "loss proxy_anchor", "graded labels"),
-        (["model.backbone=small_cnn,tiny_cnn"], [], {}, "model.backbone", "tiny_cnn"),
-        (["loss.margin=0.1,-1"], [], {}, "loss.margin", "-1"),
-        (["sampler.neighbours=1,2"], [], {}, "sampler.batch_size", "6"),
-        (["sampler.batch_size=12..999"], [], {"trials": 3}, "sampler.batch_size", "999"),
-        ([MARGINS], ["loss.margin=0.3"], {}, "--try loss.margin", "loss.margin=0.3"),
-        ([MARGINS], [], {"trials": 0}, "--trials", "0"),
-    ],
-)
-def test_refused_before_anything_is_trained(trainings, tries, overrides, options, subject, got):
-    with refuses(subject, got):
-        run(tries, *overrides, **options)
-    assert not trainings.done
-    assert not Path("runs").exists()
 
 
 def test_a_config_without_selection_keeps_it_for_the_final_training(trainings):

@@ -5,7 +5,6 @@ import string
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from support.refusals import refuses
 
 from contml.app.trials.space import Choice, Interval, draw, grid, overrides_of, parse_space, written_value
 from contml.config import from_overrides
@@ -80,28 +79,3 @@ def test_a_grid_has_all_combinations():
         {"loss": "ice", "optimizer.lr": 0.001},
         {"loss": "ice", "optimizer.lr": 0.01},
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "subject", "got"),
-    [
-        ("loss.margin", "--try", "'loss.margin'"),
-        ("loss.margin=", "--try loss.margin", "no value"),
-        ("loss.margin=0.1", "--try loss.margin", "one value, 0.1"),
-        ("optimizer.lr=1e-4..1e-x", "--try optimizer.lr", "1e-4..1e-x"),
-        ("loss.margin=0.1,0.2,0.10", "--try loss.margin", "0.1 appears twice"),
-        ("loss.margin=0.2..0.1", "--try loss.margin", "0.2..0.1"),
-        ("loss.margin=0..1e16", "--try loss.margin", "0..1e16"),
-        ("loss.margin=[1,2", "YAML syntax", ""),
-        ("seed=1,2", "--try seed", "cannot be tried"),
-        ("training.select=val,none", "--try training.select", "cannot be tried"),
-    ],
-)
-def test_refused(text, subject, got):
-    with refuses(subject, got):
-        parse_space([text])
-
-
-def test_a_key_appears_once():
-    with refuses("--try loss.margin", "twice"):
-        parse_space(["loss.margin=1,2", "loss.margin=3,4"])

@@ -226,21 +226,6 @@ def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("given", "only", "fields"),
-    [
-        ([], [], {"subject": "data", "got": "missing", "hint": "data=PATH"}),
-        (["dat=x"], [], {"subject": "dat=x", "hint": "'data'"}),
-        (["data=x"], ["gauge"], {"subject": "--only", "got": "gauge", "hint": "'gauges'"}),
-    ],
-)
-def test_wrong_arguments(tmp_path, given, only, fields):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SUITE)
-    with refuses(**fields):
-        benchmark(str(path), given, inputs=tmp_path / "i", results=tmp_path / "r", only=only)
-
-
 def test_a_page_of_something_else_is_not_overwritten(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE)
     page = page_of(tmp_path / "results", "tiny")
