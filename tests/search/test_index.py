@@ -98,15 +98,6 @@ def test_sources_of_segments(tmp_path, sizes):
     assert index.sources(ids) == [f"source {n}" for n in range(start)][::-1]
 
 
-def test_an_item_that_was_added_after_a_removal_can_be_removed(tmp_path):
-    x = vectors(6)
-    index = made(tmp_path, x[:5])
-    index.remove(["i00000"])
-    index.add(["new"], x[5:])
-    index.remove(["new", "i00004"])
-    assert Index.open(index.path).ids == index.ids == ["i00001", "i00002", "i00003"]
-
-
 def test_fewer_items_than_k_and_none(tmp_path):
     index = Index.create(tmp_path / "index", 3)
     assert index.search(np.zeros((2, 3)), 5).ids.shape == (2, 0)

@@ -282,17 +282,6 @@ def test_every_label_space_answers_and_comes_back_from_a_file(name, tmp_path):
         assert torch.allclose(again.query(text).vector, items.query(text).vector, atol=1e-5)
 
 
-def test_a_training_image_is_answered_without_its_own_label():
-    x, values = units(10, 5), torch.arange(10.0)
-    items = of(space_of(values), x, k=1)
-    (found,), (other,) = items.answer(x[[4]]), items.answer(units(1, 5, 9))
-    assert found[0].same
-    assert "a training image" in str(found[0])
-    assert found[0].value != 4
-    assert not other[0].same
-    assert "training image" not in str(other[0])
-
-
 def test_each_label_of_a_sum_is_answered_by_the_items_that_have_it():
     ages, tags = NumberLabels(torch.arange(12.0)), TagLabels([[f"t{n % 3}"] for n in range(12)])
     ages.title = "age"

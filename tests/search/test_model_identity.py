@@ -46,19 +46,6 @@ def test_run_bundle_and_copies_are_one_model(trained, exported, tmp_path):
     assert found.stdout.strip() == expected
 
 
-def test_the_order_of_the_weights_is_no_part_of_it(trained, exported, tmp_path):
-    """The file as another program writes it: other order, the same tensors."""
-    from contml.search.bundle import _sha256
-
-    folder = shutil.copytree(exported, tmp_path / "model")
-    tensors, values = load_tensors(folder / "model.safetensors")
-    save_tensors(folder / "model.safetensors", dict(reversed(tensors.items())), **values, more="metadata")
-    record = json.loads((folder / "bundle.json").read_text())
-    record |= {"sha256": _sha256(folder / "model.safetensors"), "name": "another", "unit": "m", "epoch": 9}
-    (folder / "bundle.json").write_text(json.dumps(dict(reversed(record.items()))))
-    assert contml.load(folder).identity == contml.load(trained.run).identity
-
-
 def model_of(**options):
     torch.manual_seed(0)
     options = {"backbone": "small_cnn", "dim": 4, **options}

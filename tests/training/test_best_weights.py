@@ -126,16 +126,6 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
     assert_equal(last, weights(trainer))
 
 
-def test_the_test_split_is_not_read_in_training():
-    trainer = small_trainer(epochs=1, val=validation())
-    read = []
-    evaluate = trainer.evaluate
-    trainer.evaluate = lambda split, *model, **options: read.append(split) or evaluate(split, *model, **options)
-    trainer.fit()
-    assert [*trainer.watched] == ["val"]
-    assert read == [trainer.watched["val"]] * 2
-
-
 @pytest.mark.parametrize("options", [{"select": "none"}, {"select": "none", "val": validation()}, {}])
 def test_without_a_validation_split_no_weights_are_best(tmp_path, options):
     trainer = small_trainer(create(tmp_path, "run"), epochs=1, **options)

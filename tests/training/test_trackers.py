@@ -130,6 +130,8 @@ def test_nothing_is_tracked_unless_it_is_asked_for(tmp_path):
     trainer = small_trainer(run)
     trainer.fit()
     assert not (run.folder / "tensorboard").exists()
+    names = {"event", "epoch", "step", "loss", "learning_rate", "images_per_second"}
+    assert all(set(row) == names for row in run.rows() if row["event"] == "train")
     assert trainer.seconds > 0
 
 

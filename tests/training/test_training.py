@@ -330,29 +330,6 @@ def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
     assert_equal({f"{part}.{name}": value for part, state in saved.items() for name, value in state.items()}, expected)
 
 
-def test_the_logs_of_a_step_are_in_the_metrics(tmp_path):
-    step = Places()
-    trainer, errors = small_trainer(create(tmp_path, "run"), step=step), []
-    original = trainer.train_step
-
-    def train_step(batch):
-        value = original(batch)
-        errors.append(step.error.item())
-        return value
-
-    trainer.train_step = train_step
-    trainer.fit()
-    train_rows = [row for row in trainer.run.rows() if row["event"] == "train"]
-    assert [row["place_error"] for row in train_rows] == errors
-    assert len(errors) == 10
-    assert sum(errors[-3:]) < sum(errors[:3])
-    assert all("place_error" not in row for row in trainer.run.rows() if row["event"] == "evaluation")
-    default = small_trainer(create(tmp_path, "default"))
-    default.fit()
-    names = [set(row) for row in default.run.rows() if row["event"] == "train"]
-    assert names == [{"event", "epoch", "step", "loss", "learning_rate", "images_per_second"}] * 10
-
-
 def test_a_step_without_forward():
     class Empty(TrainingStep):
         """Nothing."""

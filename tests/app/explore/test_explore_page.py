@@ -206,19 +206,6 @@ def png(colour, size=(6, 4)):
     return encoded(Image.new("RGB", size, colour), "PNG")
 
 
-def test_an_own_image_finds_its_nearest(tmp_path):
-    page = tmp_path / "page"
-    write_page(page, hostile())
-    with serving(page, hostile(), [Model()]) as connection:
-        status, content, _ = ask(connection, "POST", SEARCH, png("lime"))
-        (found,) = json.loads(content)
-        assert status == 200
-        assert found["rows"][0] == 1
-        assert found["distances"] == pytest.approx([0, 2**0.5, 2**0.5, 2**0.5])
-        assert found["rows"][1:] == [0, 2, 3]
-        assert found["meanings"] is None
-
-
 def test_an_own_image_that_is_a_copy_of_an_item_is_marked(tmp_path):
     (tmp_path / "red.png").write_bytes(png("red"))
     (tmp_path / "other.png").write_bytes(png("red", size=(8, 4)))
