@@ -203,24 +203,9 @@ def test_groups_of_whole_classes_do_not_hide_errors(tiny_run):
         assert item_groups(Task(split, task.test, val_groups=groups), names) == list(expected)
 
 
-def test_mistakes_are_one_line(run, tmp_path):
-    with refuses("--folds", "41", "2 to 40"):
-        audit_run(run, folds=41)
-    with refuses("--folds", "1", "2 to 40"):
-        audit_run(run, folds=1)
-    with refuses("k", "40", "1 to 39"):
-        audit_run(run, k=40)
-    assert not (run / "audit").exists()  # nothing was trained
-    with refuses("nowhere", "no such run folder"):
-        audit_run(tmp_path / "nowhere")
-
-
-def test_a_run_without_weights_or_result_is_refused(run):
+def test_a_run_without_weights_is_refused(run):
     (run / "checkpoints/best.safetensors").unlink()
     with refuses("best.safetensors", "no such checkpoint"):
-        audit_run(run)
-    (run / "evaluation.json").unlink()
-    with refuses("run", "not evaluated yet", hint="contml evaluate"):
         audit_run(run)
 
 

@@ -19,7 +19,7 @@ from contml._support.validation import (
     is_choice,
     range_of,
 )
-from contml.app.experiment import load, schema, task_table
+from contml.app.experiment import schema, task_table
 from contml.config import Section, from_overrides, options, validate
 from contml.config.schema import words
 from contml.config.source import check_numbers
@@ -123,23 +123,3 @@ def test_every_number_of_a_part_has_a_range():
         for option in options(part):
             if option.type in (int, float, int | None, float | None):
                 assert option.name in free, f"{section} {name}: {option.name}"
-
-
-@pytest.mark.parametrize(
-    ("override", "subject", "allowed"),
-    [
-        ("images.crop=9999", "images.crop", "1 to resize"),
-        ("transform.scale_jitter=44", "transform.scale_jitter", "0 to crop - 1"),
-        ("seed=4294967296", "seed", "0 to 4294967295"),
-    ],
-)
-def test_a_config_is_refused_before_data_are_read(override, subject, allowed):
-    with refuses(subject, allowed=allowed, origin="command line"):
-        load("classes/synthetic", [override])
-
-
-def test_an_option_that_does_not_fit_another_is_refused_before_data_are_read():
-    with refuses("loss.margin", "2.0", "-1 to 1"):
-        load("classes/synthetic", ["loss=contrastive", "loss.margin=2"])
-    with refuses("miner.cutoff", "1.9", "below upper, 1.4"):
-        load("classes/synthetic", ["loss=contrastive", "miner=distance_weighted", "miner.cutoff=1.9"])

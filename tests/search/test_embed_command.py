@@ -67,14 +67,9 @@ def test_how_a_list_is_read(contml, refused, exported, images, tmp_path):
     """The options of every table, as `--table`."""
     (tmp_path / "t.csv").write_bytes("place|image\nKöln|photos/0005.png\nBonn|-\n".encode("latin-1"))
     options = ["--table", "encoding=latin-1", "--table", "delimiter=|"]
-    command = ["embed", exported, "@t.csv:image", "--out", "f.npz"]
-    assert "save it as UTF-8, or --table encoding=latin-1" in refused(*command)
-    assert "t.csv:3: no path in column" in refused(*command, *options, "--table", "missing_words=[-]")
-    says = "must be at most 1 rows; --table max_rows=NUMBER to read more"
-    assert says in refused(*command, *options, "--table", "max_rows=1")
-    assert "did you mean 'encoding'?" in refused(*command, "--table", "encodin=latin-1")
-    assert "at least 1" in refused(*command, "--table", "max_rows=0")
-    assert contml(*command, *options)[0] == 0
+    command = ["embed", exported, "@t.csv:image", "--out", "f.npz", *options]
+    assert "t.csv:3: no path in column" in refused(*command, "--table", "missing_words=[-]")
+    assert contml(*command)[0] == 0
 
 
 def test_models_that_cannot_embed_images(refused, images, tmp_path):

@@ -5,7 +5,6 @@ import torch
 from support.label_spaces import SPACES
 from support.refusals import refuses
 
-from contml.app.experiment import load
 from contml.labels import NumberLabels, PoseLabels, SegmentationLabels, ThresholdLabels, WeightedLabels
 from contml.losses import CrossBatchMemory, LogRatioLoss
 from contml.training import EmbeddingStep
@@ -38,10 +37,3 @@ def test_a_distance_that_mirroring_one_item_changes_says_so(tmp_path):
     one = PoseLabels(torch.stack([mirrored[0], POSES.joints[1]])).pairwise()[0, 1]
     both = PoseLabels(mirrored).pairwise()[0, 1]
     assert both == pytest.approx(float(POSES.pairwise()[0, 1])) != pytest.approx(float(one))
-
-
-@pytest.mark.parametrize("changes", [["images.flip=image"], ["images.flip=batch", "memory={size: 8}"]])
-def test_a_config_with_such_a_flip_is_refused(changes):
-    experiment = load("pose/synthetic", ["task.train=200", "task.test=30", "task.queries=10", *changes])
-    with refuses("images.flip", "with PoseLabels", "none", origin="command line"):
-        experiment.build_trainer(experiment.build_task(), quiet=True)

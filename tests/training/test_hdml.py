@@ -15,7 +15,6 @@ from support.strategies import class_ids
 from torch import nn
 from torch.nn import functional as F
 
-from contml import InputError
 from contml._support.imports import LazyTable
 from contml.app import experiment
 from contml.data import Split, Task
@@ -442,14 +441,9 @@ def class_task() -> Task:
     return Task(class_squares(), class_squares(20, seed=1))
 
 
-def graded_task() -> Task:
-    """Places: labels that are not classes."""
-    return Task(squares(), squares(20, seed=1))
-
-
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    tasks = LazyTable({"miniature/classes": lambda: class_task, "miniature/graded": lambda: graded_task})
+    tasks = LazyTable({"miniature/classes": lambda: class_task})
     for module in ("loading", "parts"):
         monkeypatch.setattr(f"contml.app.experiment.{module}.task_table", lambda: tasks)
     path = tmp_path / "mini.yaml"
@@ -466,33 +460,6 @@ def test_options_of_the_step_from_the_command_line(config):
     assert trainer.training_step.reference == 2
     assert trainer.training_step.steps_per_epoch == 3
     assert [g["initial_lr"] for g in trainer.optimizer.param_groups if g["name"] == "generator"] == [0.5]
-
-
-@pytest.mark.parametrize(
-    ("changes", "texts"),
-    [
-        (
-            ["task.name=miniature/graded", "sampler.name=uniform", "binarize.name=threshold", "binarize.threshold=3"],
-            ["mini.yaml", "hdml", "classes", "0 and 1"],
-        ),
-        (["step.beta=-1"], ["step.beta", "-1", "at least 0"]),
-        (["step.reference=negative"], ["step.reference", "'negative'", "positive or a number"]),
-        (["step.softmax_reduction=max"], ["step.softmax_reduction", "'max'", "sum, mean"]),
-        (["loss.name=log_ratio"], ["mini.yaml", "log_ratio", "graded", "classes"]),
-        (["loss.name=dense_triplet"], ["mini.yaml", "loss: DenseTripletLoss", "triplet_margin or n_pairs"]),
-    ],
-)
-def test_bad_configs_are_reported_in_one_line(config, changes, texts):
-    def build():
-        loaded = experiment.load(str(config), changes)
-        return loaded.build_trainer(loaded.build_task(), quiet=True)
-
-    with pytest.raises(InputError) as error:
-        build()
-    line = str(error.value)
-    assert "\n" not in line
-    for text in texts:
-        assert text in line
 
 
 def test_labels_without_classes_are_refused():

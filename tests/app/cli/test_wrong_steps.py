@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 import torch
 from support.runs import without_reports
-from support.tables import dials, write_table
+from support.tables import dials, write_judgments, write_table
 
 from contml.app.cli import main
 from contml.config import options
@@ -150,6 +150,8 @@ def desk(tmp_path_factory):
         write_table(folder / "items.csv", rows)
         write_tables(rows)
         Path("empty").mkdir()
+        Path("judged").mkdir()
+        write_judgments(Path("judged"))
         Path("broken").mkdir()
         for number in range(40):
             Path(f"broken/{number}.jpg").write_bytes(b"" if number == 7 else Path("img/000.png").read_bytes())

@@ -6,7 +6,7 @@ from support.refusals import refuses
 from support.runs import assert_resumes, from_text
 
 from contml import InputError
-from contml.app.experiment import check, load, load_run
+from contml.app.experiment import check, load_run
 from contml.losses import LogRatioLoss, RankSimLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
@@ -82,42 +82,10 @@ def test_a_regularizer_is_added_to_the_loss_and_its_memory(tmp_path):
     assert not torch.isclose(both.loss(x, second), loss(x, second))
 
 
-def test_a_regularizer_needs_a_loss():
-    with refuses("regularizer", got="no loss", hint="'loss'"):
-        load("captioning/synthetic", ["loss=null", "regularizer=rank_sim"])
-
-
-GRADED, CLASSES = False, True
-
-
-@pytest.mark.parametrize(
-    ("classes", "parts", "texts"),
-    [
-        (CLASSES, "loss: proxy_nca\nminer: vthm", ["own.yaml:11: miner", "proxy_nca"]),
-        (CLASSES, "loss: pml:NTXentLoss\nminer: vthm", ["own.yaml:11: miner", "pml:NTXentLoss"]),
-        (CLASSES, "loss: raw\nminer: {name: vthm, epsilon: -1}", ["own.yaml:11: ", "epsilon", "-1"]),
-        (CLASSES, "loss: raw\nmemory: {start: 6}", ["own.yaml:11: memory.start: 6", "below 6"]),
-        (CLASSES, "loss: raw\nmemory: {szie: 3}", ["own.yaml:11: memory.szie: unknown key", "'size'"]),
-        (CLASSES, "loss: soft_triple\nmemory: {start: 0}", ["own.yaml:11: ", "SoftTripleLoss", "proxies"]),
-        (CLASSES, "loss: pml:NTXentLoss\nmemory: {start: 0}", ["own.yaml:11: ", "pml:NTXentLoss", "pair loss"]),
-        (GRADED, "loss: raw\nmemory: {start: 0}", ["own.yaml:10: ", "raw", "graded", "binarize: {name: threshold"]),
-        (CLASSES, "loss: n_pairs\nstep: hdml\nregularizer: rank_sim", ["own.yaml:12: regularizer", "step hdml"]),
-        (GRADED, "loss: log_ratio\nregularizer: raw", ["own.yaml:11: regularizer", "'raw'", "rank_sim"]),
-        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 0}", ["own.yaml:11: ", "weight", "above 0"]),
-        (GRADED, "loss: log_ratio\nregularizer: {name: rank_sim, wieght: 1}", ["regularizer.wieght", "'weight'"]),
-        (GRADED, "loss: log_ratio\nregularizer: {weight: 1}", ["own.yaml:11: regularizer.name: missing", "rank_sim"]),
-        (GRADED, "loss: log_ratio\nregularizer: contml:RAWLoss", ["own.yaml:11: regularizer", "RAWLoss", "graded"]),
-        (GRADED, "loss: log_ratio\nregularizer: torch.nn:Identity", ["own.yaml:11: ", "Identity", "requires"]),
-        (GRADED, "loss: pml:NTXentLoss", ["own.yaml:10: ", "pml:NTXentLoss", "classes", "graded"]),
-    ],
-)
-def test_bad_combinations_are_refused_before_the_first_step(tmp_path, classes, parts, texts):
-    with pytest.raises(InputError) as error:
-        check(from_text(tmp_path, classes, parts))
-    line = str(error.value)
-    assert "\n" not in line
-    for text in texts:
-        assert text in line
+@pytest.mark.parametrize("loss", ["proxy_nca", "pml:NTXentLoss"])
+def test_a_miner_of_a_loss_that_takes_none_is_refused_before_the_first_step(tmp_path, loss):
+    with refuses("miner", loss, origin="own.yaml:11"):
+        check(from_text(tmp_path, True, f"loss: {loss}\nminer: vthm"))
 
 
 def test_an_outside_loss_has_all_items_as_anchors(tmp_path):

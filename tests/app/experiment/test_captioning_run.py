@@ -66,10 +66,6 @@ def test_runs_of_captioners_are_compared(runs):
     assert comparison.tables[0].metrics == ("bleu@1", "bleu@4", "cider_d", "cider", "rouge_l")
 
 
-def build(config):
-    return config.build_trainer(config.build_task(), quiet=True)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_reports")
 def test_the_network_of_a_run_is_taken(runs, tmp_path):
@@ -99,9 +95,3 @@ def test_a_config_without_a_captioner_needs_a_loss():
     changes = ["captioner=null", "decoder=null", "step=embedding", "loss=null"]
     with refuses("loss", "missing"):
         load("captioning/synthetic", [*without(changes), *changes])
-
-
-def test_data_without_captions_are_refused():
-    changes = ["task={name: pose/synthetic, train: 40, val: 12, test: 16, queries: 4}", "sampler.batch_size=10"]
-    with refuses("captioner", got="the data have no captions"):
-        build(load("captioning/synthetic", [*TINY[6:], *changes]))

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from support.refusals import refuses
 from support.tables import write_judgments
 
 from contml.app import experiment
-from contml.app.experiment import load, read_evaluation
+from contml.app.experiment import read_evaluation
 from contml.evaluation.results import QueryValues
 
 SHORT = [
@@ -61,19 +60,3 @@ def test_commands_on_a_run(contml, accepted, refused, short, tmp_path, kind):
     table.write_text(table.read_text().replace(",x,train", ",y,train").replace(",1,train", ",9,train"))
     assert "with another label" in refused("evaluate", first)
     assert contml("evaluate", first, "--accept-changes")[0] == 0
-
-
-def test_judgments_and_steps_of_another_kind_are_refused_before_training(short, tmp_path):
-    def check(kind, *changes):
-        experiment.check(load(short[kind][0], [*short[kind][1:-2], *changes]))
-
-    with refuses("RankingStep", got="judgments of triplets", hint="step=triplets"):
-        check("rankings", f"task.data={tmp_path}/triplets.csv")
-    with refuses("TripletStep", got="judged lists", hint="step=rankings"):
-        check("triplets", f"task.data={tmp_path}/rankings.csv")
-    with refuses("loss log_ratio", got="judged lists", hint="step=rankings"):
-        check("rankings", "step={name: embedding}", "loss={name: log_ratio}")
-    with refuses("LogRatioLoss", got="grades"):
-        check("rankings", "loss={name: log_ratio}")
-    with refuses("MultiSimilarityLoss", got="graded labels"):
-        check("rankings", "loss={name: multi_similarity}")
