@@ -148,27 +148,15 @@ def test_names_of_backbones():
     names = backbone_names()
     assert names[:2] == ["small_cnn", "bn_inception"]
     assert {"resnet18", "vit_b_16"} <= {*names}
-    with refuses("backbone", got="resnet19", hint="'resnet1"):
-        EmbeddingModel("resnet19")
-    with refuses("backbone", got="qqqq", allowed="small_cnn, bn_inception, a torchvision model, timm:NAME"):
-        EmbeddingModel("qqqq")
 
 
 def test_bad_options():
     with refuses("backbone", "[1, 3, 224, 224]", "[B, width]"):
         EmbeddingModel(Map())
-    with refuses("weights", "DEFAULT", "small_cnn"):
-        EmbeddingModel("small_cnn", weights="DEFAULT")
-    with refuses("weights", "pretrained", "resnet18", "'DEFAULT'"):
-        EmbeddingModel(weights="pretrained")
-    with refuses("weights", "IMAGENET1K_V9", hint="'IMAGENET1K_V1'"):
-        EmbeddingModel(weights="IMAGENET1K_V9")
 
 
 def test_backbones_of_features_and_of_images():
     assert EmbeddingModel("features", dim=4, feature_dim=6).head.in_features == 6
-    with refuses("backbone", "features", "images", "contml features"):
-        EmbeddingModel("features")
     for backbone, got in (("small_cnn", "small_cnn"), ("resnet18", "resnet18"), (Tiny(), "Tiny")):
         with refuses("backbone", got, "must be features"):
             EmbeddingModel(backbone, feature_dim=6)
@@ -225,7 +213,8 @@ def test_a_state_dict_from_a_file(tmp_path, suffix, prefix):
     source = Tiny()
     nn.init.normal_(source.norm.running_mean)
     state = {prefix + key: value for key, value in source.state_dict().items()}
-    state |= {prefix + "fc.weight": torch.zeros(1000, 6), prefix + "fc.bias": torch.zeros(1000)}
+    others = ("fc.weight", "fc.bias", "classifier.1.bias", "aux1.fc.bias", "AuxLogits.fc.bias")
+    state |= {prefix + name: torch.zeros(5) for name in others}
     file = tmp_path / f"net{suffix}"
     save_file(state, file) if suffix == ".safetensors" else torch.save({"state_dict": state, "epoch": 3}, file)
     assert same(EmbeddingModel(Tiny(), weights=str(file)).backbone, source)

@@ -103,6 +103,8 @@ def write_tables(rows):
     for name, text in {
         "empty.csv": "",
         "header.csv": "image,reading\n",
+        "paths.csv": "image,file\nimg/000.png,a\n",
+        "again.csv": "image,place\nimg/000.png,a\nimg/000.png,b\n",
         "quote.csv": 'image,reading\nimg/000.png,1\nimg/001.png,"2\nimg/002.png,3\n',
         "items.json": json.dumps(rows),
         "list.jsonl": json.dumps(rows, indent=1),
@@ -157,7 +159,7 @@ def desk(tmp_path_factory):
             Path(f"broken/{number}.jpg").write_bytes(b"" if number == 7 else Path("img/000.png").read_bytes())
         assert run(f"train {ITEMS} {SMALL} --name first") == 0
         assert run(f"train {ITEMS} {SMALL} training.epochs=0 seed=1 --name second") == 0
-        assert run(f"index {FIRST} img --out own.index") == 0
+        assert run(f"index {FIRST} img --out own.index --metadata items.csv") == 0
         assert run("index --vectors v.npz --out vectors.index") == 0
         for copy in ("late", "later"):
             Path(shutil.copytree(FIRST, copy), "metrics.jsonl").write_text("")
