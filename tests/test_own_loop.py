@@ -162,34 +162,6 @@ def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
     assert (status, "within_9_px" in out) == (0, True)
 
 
-def test_a_step_inside_somebody_elses_trainer():
-    """As `training_step` and `on_validation_epoch_end` of Lightning, or `compute_loss` of Hugging Face, call them."""
-    labels = ages()
-
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model, self.loss = torch.nn.Linear(6, DIM), contml.SmoothRankLoss(train_labels=labels)
-            self.outputs = []
-
-        def training_step(self, batch):
-            return self.loss(self.model(batch["features"]), labels[batch["row"]])
-
-        def validation_step(self, batch):
-            self.outputs.append((batch["row"], self.model(batch["features"]).detach()))
-
-        def on_validation_epoch_end(self):
-            rows, embeddings = map(torch.cat, zip(*self.outputs, strict=True))
-            return {"score": contml.evaluate(embeddings, labels[rows]).score}
-
-    module = Module()
-    batches = [{"row": rows, "features": FEATURES[rows]} for rows in torch.arange(ITEMS).split(30)]
-    for batch in batches:
-        module.training_step(batch).backward()
-        module.validation_step(batch)
-    assert -1 < module.on_validation_epoch_end()["score"] <= 1
-
-
 @pytest.mark.parametrize(
     "name", ["mining", "sampling", "testing", "estimator", "contracts", "training", "data", "models"]
 )

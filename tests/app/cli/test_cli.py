@@ -12,7 +12,6 @@ import time
 import pytest
 import yaml
 from support.miniature import TINY
-from support.pose_sets import pose_files
 from support.processes import restore_ctrl_c
 from support.refusals import refuses
 from support.runs import without_reports
@@ -27,11 +26,6 @@ from contml.runs import Run, open_run
 from contml.search.calibration import Calibration
 
 POSE = {"weight", "normalize", "joint_names", "skeleton"}
-OWN = [
-    *("task=table/file", "task.data=own/joints.npz", "task.labels={joints: {kind: pose, normalize: true}}"),
-    *("images.resize=32", "images.crop=32"),
-    *[t for t in TINY if t[:4] not in ("task", "imag")],
-]
 
 
 def test_train_evaluate_report(contml, accepted, tmp_path):
@@ -67,21 +61,6 @@ def test_train_evaluate_report(contml, accepted, tmp_path):
     with without_reports():  # a finished run: nothing left to do but the report
         status, out, err = contml("train", "--resume", folder)
     assert status == 0, err
-
-
-def test_own_files_in_json_with_a_split_by_file(accepted, tmp_path):
-    values = pose_files(tmp_path / "own")
-    people = [
-        {"name": str(n), "joints": j.tolist(), "visible": v.astype(int).tolist()}
-        for n, j, v in zip(values["names"], values["joints"], values["visible"], strict=True)
-    ]
-    (tmp_path / "own/joints.json").write_text(json.dumps({"people": people}))
-    names = values["names"].tolist()
-    (tmp_path / "own/split.json").write_text(
-        json.dumps({"train": names[:20], "test": names[20:], "queries": names[28:]})
-    )
-    out, _ = accepted("check", "pose/synthetic", *OWN, "task.data=own/joints.json", "task.split=split.json")
-    assert "10, 2 of them queries" in out
 
 
 def test_check_and_list_and_copy(contml, accepted, tmp_path):
