@@ -196,5 +196,3 @@ def test_the_page_of_the_user_stays(contml, trained):
     status, out, _ = contml("export", trained.run, "mine")
     assert (status, out.count("\n")) == (0, 2)
     assert Path("mine/README.md").read_text() == "my own page"
-    assert contml("export", trained.run, "plain", "--no-labels")[0] == 0
-    assert sorted(path.name for path in Path("plain").iterdir()) == ["bundle.json", "model.safetensors"]

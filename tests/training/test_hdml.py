@@ -62,16 +62,6 @@ def hdml(loss, classes: int = 5, **options):
 # -- which items are compared ------------------------------------------------------------------------------------------
 
 
-def test_the_papers_batch_of_120_makes_its_40_triplets():
-    pairs, others = torch.arange(40), torch.arange(40, 80)
-    found = triplets(torch.cat((pairs, pairs, others)))
-    assert found.anchors.tolist() == list(range(40))
-    assert found.items.tolist() == [[40 + i, 80 + i] for i in range(40)]
-    threes = triplets(torch.arange(40).repeat_interleave(3))
-    used = torch.cat((threes.anchors, threes.items.flatten()))
-    assert sorted(used.tolist()) == list(range(120))
-
-
 def test_without_unpaired_items_the_positives_of_other_pairs_are_negatives():
     found = triplets(torch.tensor([4, 4, 1, 1, 7, 7]))
     assert torch.cat((found.anchors[:, None], found.items), 1).tolist() == [[0, 1, 3], [2, 3, 5], [4, 5, 1]]
