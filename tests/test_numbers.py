@@ -406,7 +406,7 @@ def test_the_page_on_finetuning_says_what_the_tables_say():
     clear = [(head[0], cell) for head in heads for cell in (head[2], head[4]) if "(+" in cell or "to -" in cell]
     ((head, difference),) = clear
     assert head == "linear, from random numbers"
-    assert f"On houses, `random` is better by {difference.split(' ')[0].removeprefix('+')}" in page
+    assert f"On houses, `random` scores {difference.split(' ')[0].removeprefix('+')} higher" in page
 
 
 ROWS = [(page, phrase, true) for page, claimed in CLAIMS.items() for phrase, true in claimed]

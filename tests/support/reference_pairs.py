@@ -317,9 +317,9 @@ def semi_hard(s: Similarities, classes: Classes) -> tuple[list[Pair], list[Pair]
 
 def hardest(s: Similarities, classes: Classes) -> tuple[list[Pair], list[Pair]]:
     """The farthest positive and the nearest negative of each anchor (Hermans et al. 2017)."""
-    sides = [partners(classes, a) for a in range(len(s))]
-    kept_positives = [(a, min(p, key=lambda j, a=a: s[a][j].item())) for a, (p, _) in enumerate(sides) if p]
-    return kept_positives, [(a, _largest(s[a], n)) for a, (_, n) in enumerate(sides) if n]
+    pairs = [partners(classes, a) for a in range(len(s))]
+    kept_positives = [(a, min(p, key=lambda j, a=a: s[a][j].item())) for a, (p, _) in enumerate(pairs) if p]
+    return kept_positives, [(a, _largest(s[a], n)) for a, (_, n) in enumerate(pairs) if n]
 
 
 def _largest(values: Sequence[Tensor] | Tensor, items: list[int]) -> int:

@@ -29,7 +29,12 @@ COMMANDS = (
 
 
 def without_numbers(text):
-    """The words of an output: numbers become `#`, and more than two spaces are two."""
+    """The words of an output: numbers become `#`, and more than two spaces are two.
+
+    Another processor rounds differently. It may find other images, and pairs that are farther apart.
+    """
+    text = re.sub(r"(?m)  (red|green|blue|orange)$", "  COLOUR", text)
+    text = re.sub(r"; [\d.]+ % of test pairs are farther apart than all pairs of the validation split", "", text)
     text = re.sub(r"(?<![A-Za-z@])[-+]?\d[\d,.]*(e-?\d+)?(?![A-Za-z])", "#", text)
     return re.sub(r"  +", "  ", text)
 
