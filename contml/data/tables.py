@@ -158,8 +158,7 @@ def _read_json_lines(path: Path, text: str, options: TableOptions) -> Table:
                 got = error.got.replace("incomplete, or ", "")
                 raise InputError(error.subject, got, "must be one whole object per line", error.hint) from None
             if not isinstance(row, dict):
-                allowed = 'must be an object, {"image": "1.jpg"}'
-                raise InputError(f"{path}:{line}", _json_kind(row), allowed)
+                raise InputError(f"{path}:{line}", _json_kind(row), 'must be an object, {"image": "1.jpg"}')
             yield line, row
 
     return records_table(path, "JSON lines", records(), options)

@@ -280,6 +280,7 @@ def test_images_and_ranks_that_an_index_has_not(contml, refused, model, photos, 
     status, out, err = contml("index", "run", "bad.png", "--out", "j")
     assert (status, out) == (2, "")
     assert "j: none of the images could be read" in err.splitlines()[-1]
+    assert not Path("j").exists()
 
 
 def test_the_run_is_found_from_another_folder(contml, model, photos, monkeypatch, tmp_path):

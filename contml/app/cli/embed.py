@@ -177,8 +177,7 @@ def predict(
     else:
         rows = [["image", *labelled.titles]]
         for name, each in predicted:
-            texts = [answer.words + (" *" if answer.same else "") for answer in each.values()]
-            rows.append([name, *texts])
+            rows.append([name, *(answer.words + (" *" if answer.same else "") for answer in each.values())])
         print_table(rows, text_columns=len(rows[0]))
         if any(answer.same for _, each in predicted for answer in each.values()):
             echo("* a training image, whose own label is left out")

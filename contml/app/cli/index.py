@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from contml._support.errors import InputError
-from contml._support.files import GALLERIES, check_suffix
+from contml._support.files import GALLERIES, check_suffix, remove_folder
 from contml._support.text import score_text
 from contml.app.cli.embed import note_on_model, note_on_weights, with_dim
 from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, option, table_options
@@ -147,6 +147,8 @@ def _add(
                 result = add_images(index, model, image_files, table, progress, cluster=cluster)
         unread = print_unread(result.broken)
         if not len(index):
+            if is_new:
+                remove_folder(out)
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
     _print_added(index, image_files, result, metadata, table, as_json)
     if unread and not as_json:
