@@ -112,7 +112,7 @@ def test_a_process_that_dies_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("where", ["is_needed", "on_done"])
 def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
-    """As of a pipe that is closed while a result is printed: the items end by themselves, and are not killed."""
+    """As of a pipe that is closed while a result is printed. The other item ends, or stops as by SIGTERM."""
     results, calls = Squares(tmp_path / "squares.jsonl"), []
 
     def closed(item):
@@ -126,7 +126,7 @@ def test_an_error_beside_the_items_stops_them(tmp_path, where, recwarn):
         work.run(items, partial(square, tmp_path, 0.1), results, processes=2, **{where: closed})
     assert not recwarn.list
     assert (4 if where == "on_done" else 2) <= len(results) < len(items)  # the third of two may not have begun
-    assert len(results) == len(begun(tmp_path))
+    assert len(begun(tmp_path)) - 1 <= len(results) <= len(begun(tmp_path))
 
 
 @pytest.mark.slow
