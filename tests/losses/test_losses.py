@@ -249,7 +249,7 @@ def triplets_of_the_batch(embeddings, classes, anchors, margin, distance, reduct
 def test_triplets_of_a_batch_equal_their_loop(case, options):
     distance, reduction = options
     for classes in (case.classes, torch.tensor([0, 1, 2, 0, 1, 2, 1, 2, 0])[: len(case.classes)]):
-        for anchors in (None, [2, 0, 4, 0] if len(classes) > 4 else [1]):
+        for anchors in (None, [2, 0, len(classes) // 3, 0] if len(classes) > 4 else [1]):
             theirs = case.leaf()
             expected = value_and_gradients(
                 triplets_of_the_batch(theirs, classes, anchors, 0.3, distance, reduction), theirs
@@ -282,6 +282,19 @@ def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
     assert torch.equal(pair_weights(loss, x, labels[rows], anchors=torch.tensor([3, 12])), weights[[3, 12]])
     mined = TripletMarginLoss(0.2, "squared_euclidean", "sum", triplets="batch", miner=Hardest())
     torch.testing.assert_close(mined(x, labels[rows]), expected.sum())
+
+
+@pytest.mark.parametrize("missing", [0, 13, 29])
+def test_triplets_of_a_batch_from_which_broken_images_were_left_out(missing):
+    labels = ClassLabels([i % 7 for i in range(70)])
+    rows = TripletSampler(10, labels=labels).batch(0, 0)
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = TripletMarginLoss(9.0, triplets="batch", reduction="sum")
+    kept = [i for i in range(30) if i != missing]
+    anchors = torch.arange(10 - (missing < 10))  # as the trainer gives them
+    value = loss(x[kept], labels[rows][kept], anchors=anchors)
+    expected = triplets_of_the_batch(x[kept], labels[rows][kept].class_ids, anchors.tolist(), 9.0, "cosine", "sum")
+    torch.testing.assert_close(value, expected)
 
 
 def test_triplets_of_a_batch_take_no_memory():

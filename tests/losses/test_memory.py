@@ -191,16 +191,17 @@ def test_labels_without_row_numbers_are_refused(labels, first):
     assert memory.written == written
 
 
-def test_the_memory_is_a_ring():
-    space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(TripletMarginLoss(), 7, 0)
+@pytest.mark.parametrize("capacity", [4, 7])
+def test_the_memory_is_a_ring(capacity):
+    space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(TripletMarginLoss(), capacity, 0)
     written = []
     for size, first in ((3, 0), (3, 3), (3, 6), (10, 9), (2, 19)):  # within, to the end, over it, more than it holds
         embeddings, rows = torch.randn(size, DIM), torch.arange(first, first + size)
         memory(embeddings, space[rows])
-        written = [*written, *zip(rows.tolist(), embeddings.tolist(), strict=True)][-7:]
+        written = [*written, *zip(rows.tolist(), embeddings.tolist(), strict=True)][-capacity:]
         held = zip(memory.rows.tolist(), memory.embeddings.tolist(), strict=True)
         assert sorted(list(held)[: len(memory)]) == sorted(written)
-    assert (memory.written, len(memory)) == (21, 7)
+    assert (memory.written, len(memory)) == (21, capacity)
 
 
 def test_it_starts_after_its_steps():
