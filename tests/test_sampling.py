@@ -166,6 +166,7 @@ def test_every_class_comes_once_a_turn():
     seen = [int(space.class_ids[row]) for rows in epoch_of(sampler) for row in rows[::2]]
     assert sorted(seen[:12]) == sorted(seen[12:]) == list(range(12))
     assert seen[:12] != seen[12:]
+    assert all(len(set(rows)) == 8 for rows in epoch_of(ClassSampler(2, 4, labels=space))), "all items of a class"
 
 
 @st.composite

@@ -253,8 +253,9 @@ def test_the_judged_sampler_needs_judgments():
         JudgedSampler(2, labels=PairLabels([[0, 1]], [1.0], 6)[[2, 3, 4]])
 
 
-def test_the_dense_sampler_adds_the_nearest_that_were_judged():
-    labels = judged(0.1)
+@pytest.mark.parametrize("share", [0.05, 0.1])
+def test_the_dense_sampler_adds_the_nearest_that_were_judged(share):
+    labels = judged(share)
     sampler, found = DenseSampler(12, 2, 5, labels=labels), labels.nearest(5).rows
     for step in range(len(sampler)):
         rows = sampler.batch(0, step)

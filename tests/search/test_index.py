@@ -70,10 +70,12 @@ def test_a_search_is_exact_where_products_round(tmp_path, monkeypatch, dim, offs
     check_exact(made(tmp_path, x), x, np.arange(300), x[:40], 5)
 
 
-def test_an_item_that_is_added_after_a_removal_has_a_row_of_its_own(tmp_path):
+@pytest.mark.parametrize("is_opened_again", [False, True])
+def test_an_item_that_is_added_after_a_removal_has_a_row_of_its_own(tmp_path, is_opened_again):
     x = vectors(7)
     index = made(tmp_path, x[:5], sources=[f"source {n}" for n in range(5)])
     index.remove(["i00001", "i00002"])
+    index = Index.open(index.path) if is_opened_again else index
     index.add(["i00001", "new"], x[5:], [{"n": 5}, {"n": 6}], ["source 5", "source 6"])
     assert [*index.removed] == ["i00002"]
     for each in (index, Index.open(index.path)):
