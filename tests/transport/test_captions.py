@@ -100,11 +100,12 @@ def test_symmetry_identity_triangle_inequality_and_pruning(seed, words, dim, gri
     assert not pruned.diagonal().any()
 
 
-def test_tiles_and_large_vocabularies_give_the_same(monkeypatch):
+@pytest.mark.parametrize("tile", [3, 8])
+def test_tiles_and_large_vocabularies_give_the_same(monkeypatch, tile):
     vectors, sets = gaussian(), random_sets(5, 20)
     packed = bags.pack(sets)
     whole = caption_distances.set_distances(packed, packed, bags.WordCosts(vectors))
-    monkeypatch.setattr(caption_distances, "_TILE", 3)
+    monkeypatch.setattr(caption_distances, "_TILE", tile)
     monkeypatch.setattr(bags, "WHOLE", 10)
     monkeypatch.setattr(bags, "_BLOCK", 7)
     costs = bags.WordCosts(vectors)
