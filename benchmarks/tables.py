@@ -61,7 +61,7 @@ PLANTED = {
     "rooms (777)": ("rooms_nyuv2", "audit, loss"),
     "captions (1,091)": ("flickr8k_1500", "audit, loss"),
     "house prices (1,400)": ("houses_535", "audit, loss"),
-    "house prices: cleanlab's values": ("houses_535", "cleanlab"),
+    "house prices: cleanlab, no audit": ("houses_535", "cleanlab"),
 }
 
 
