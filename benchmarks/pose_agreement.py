@@ -204,7 +204,7 @@ def feature_maps(files: list[Path], weights: Path) -> Tensor:
 def agreement(distances: Tensor, verbs: list[str]) -> Tensor:
     """The share of the k nearest with the same verb, `[3, Q]` for k of 1, 5, 10. Ties go to the lower row."""
     same = torch.tensor([[a == b for b in verbs] for a in verbs], dtype=torch.float64)
-    order = distances.clone().fill_diagonal_(torch.inf).argsort(dim=1, stable=True)
+    order = distances.clone().fill_diagonal_(torch.inf).argsort(dim=1, stable=True)[:, :-1]  # without the query
     ranked = same.gather(1, order)
     return torch.stack([ranked[:, :k].mean(1) for k in KS])
 

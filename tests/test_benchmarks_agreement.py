@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
-from benchmarks import caption_agreement
+from benchmarks import caption_agreement, pose_agreement
 from benchmarks.caption_agreement import Pairs, agreement, caption_pairs, image_pairs, read_captions
+from contml import PoseLabels
 
 DATA = caption_agreement.DATA / "cxc_val2017"
 
@@ -36,3 +38,47 @@ def test_the_pairs_of_the_pack():
     assert images.human[0] == 1.84
     assert texts.sets[texts.first[0]] == ["An orange train is on the track with many cars behind it."]
     assert all(len(sets) == 1 for sets in texts.sets)
+
+
+def test_the_verb_is_that_of_most_captions():
+    assert pose_agreement.verb_of(["a man sits", "he is sitting", "a man stands"]) == "sit"
+    assert pose_agreement.verb_of(["a man sits", "he is sitting", "a man stands", "he stood"]) == "", "a tie"
+    assert pose_agreement.verb_of(["a man sits", "a man"]) == "", "one caption"
+    assert pose_agreement.verb_of(["two men sitting", "people sitting", "they sit"]) == "", "several people"
+
+
+def test_agreement_is_the_share_of_the_nearest():
+    places = torch.tensor([0.0, 1, 3, 7, 8])
+    found = pose_agreement.agreement((places[:, None] - places).abs(), ["sit", "run", "sit", "run", "run"])
+    assert found[0].tolist() == [0, 0, 0, 1, 1]
+    assert found[1].tolist() == [1 / 4, 2 / 4, 1 / 4, 2 / 4, 2 / 4], "4 others at most"
+    assert pose_agreement.chance(["sit", "run", "sit", "run", "run"]) == pytest.approx((2 + 6) / 20)
+
+
+@pytest.mark.parametrize("name", pose_agreement.DISTANCES)
+def test_pose_distances_equal_their_loop(name):
+    kind, random = pose_agreement.DISTANCES[name], torch.Generator().manual_seed(0)
+    joints = 40 + 20 * torch.rand(4, 17, 2, generator=random, dtype=torch.float64)
+    visible = torch.rand(4, 17, generator=random) < 0.8
+    swapped = [*pose_agreement._SWAPPED["COCO"]]
+    joints[3], visible[3] = (joints[0] * torch.tensor([-1.0, 1.0]))[swapped], visible[0, swapped]  # its mirror image
+    poses = PoseLabels(joints, visible, kind.normalize)
+
+    def distance(x, y, seen):
+        squares = (x - y).square().sum(1)[seen]
+        if not kind.scale:
+            return (squares.sum() * 17 / seen.sum()).sqrt()
+        weights = torch.tensor([kind.face if joint < 5 else 1.0 for joint in range(17)])[seen]
+        return 1 - (weights * torch.exp(-squares / (2 * kind.scale**2))).sum() / weights.sum()
+
+    expected = torch.zeros(4, 4)
+    for i in range(4):
+        for j in range(4):
+            x, y, seen = poses.joints[i], poses.joints[j], poses.visible[j]
+            expected[i, j] = distance(x, y, poses.visible[i] & seen)
+            if kind.mirrored:
+                flipped = (y * torch.tensor([-1.0, 1.0]))[swapped]
+                expected[i, j] = min(expected[i, j], distance(x, flipped, poses.visible[i] & seen[swapped]))
+    found = pose_agreement.People("COCO", joints, visible, torch.zeros(4, 1)).distances(kind)
+    torch.testing.assert_close(found.float(), expected, atol=1e-5, rtol=1e-4)
+    assert (found[0, 3] < 1e-3) == kind.mirrored

@@ -130,11 +130,11 @@ def redrawn(suite: Suite, set_name: str, task: Task) -> Task:
         groups = None if train.groups is None or val.groups is None else torch.cat((train.groups, val.groups))
         labels, names = growing(train.labels).joined(val.labels), [*train.names, *val.names]
         train = Split([*train.images, *val.images], names, labels, groups=groups, exclude_group=train.exclude_group)
-    val_groups = task.val_groups if val is None else None  # those of the validation items are not known
+    val_groups = task.val_groups if val is None else None  # of the training items alone
     if val_groups is None and train.groups is not None:
         val_groups = list(map(str, train.groups.tolist()))
     elif val_groups is None and task.val_groups is not None:
-        raise InputError(f"sets.{set_name}", "its groups are not known", hint="set task.exclude_group=true")
+        raise InputError(f"sets.{set_name}", "validation items without groups", hint="set task.exclude_group=true")
     task = replace(task, train=train, val=None, val_groups=val_groups)
     return with_validation(task, train.with_short_names().names, share=share, seed=suite.sets[set_name].draw)
 

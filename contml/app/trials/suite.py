@@ -423,7 +423,7 @@ def _check(suite: Suite, document: Document) -> None:
         if not suite.sets_of_claim(claim):
             raise document.error(("claims", str(n)), f"no set has {claim.better} and {claim.worse}")
     if suite.reference not in suite.trained:
-        raise document.error(("reference",), suite.reference, f"must be one of {', '.join(suite.trained) or 'none'}")
+        raise document.error(("reference",), suite.reference, f"must be one of {', '.join(suite.trained) or '(none)'}")
     for name, method in suite.methods.items():
         key = ("methods", name)
         if any(isinstance(part, dict) and len(part) != 1 for part in method.grid):
