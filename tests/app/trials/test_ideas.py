@@ -5,7 +5,15 @@ import math
 import pytest
 import torch
 
-from benchmarks.ideas import ExpectedLabelDistance, LabelRegression, RanksAndRatios, SmoothRanksOfRatios
+from benchmarks.ideas import (
+    ExpectedLabelDistance,
+    FlooredLogRatio,
+    HardestLogRatio,
+    LabelRegression,
+    LogRatioOfQuantiles,
+    RanksAndRatios,
+    SmoothRanksOfRatios,
+)
 from contml import VectorLabels
 from contml.losses.log_ratio import EPSILON
 
@@ -104,3 +112,42 @@ def test_a_regression_of_labels_is_zero_at_labels_and_ranks_by_label_distances(d
         assert loss(best, labels[rows], anchors=torch.tensor([0, 2])).item() == 0
         one = loss(best + torch.eye(4, dim), labels[rows], anchors=torch.tensor([1]))
     assert one.item() == pytest.approx(1 / (y - y.mean(0)).square().sum(1).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("name", ["floor", "quantiles", "hardest"])
+def test_a_changed_log_ratio_is_its_formula(name, squared):
+    """With labels of a line of 7 points, all 21 label distances of pairs are known to the loss."""
+    torch.manual_seed(3)
+    x = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    points = [0.0, 0.0, 1.0, 3.0, 4.5, 8.0, 20.0]
+    labels = VectorLabels(torch.tensor(points, dtype=torch.float64)[:, None])
+    between = sorted(abs(points[i] - points[j]) for i in range(7) for j in range(i))
+    loss = {
+        "floor": lambda: FlooredLogRatio(0.2, squared, train_labels=labels),
+        "quantiles": lambda: LogRatioOfQuantiles(squared, train_labels=labels),
+        "hardest": lambda: HardestLogRatio(0.4, squared),
+    }[name]()
+    power, terms = (2 if squared else 1), []
+    for a in range(7):
+        r = {}
+        for j in others(x, a):
+            if y := abs(points[a] - points[j]):
+                y = {
+                    "floor": y + 0.2 * between[10],
+                    "quantiles": sum(each <= y for each in between) / 21,
+                    "hardest": y,
+                }[name]
+                distance = (x[a] - x[j]).square().sum() ** (power / 2)
+                r[j] = (distance + EPSILON).log() - math.log(y**power + EPSILON)
+        if name == "hardest":
+            mean = sum(r.values()) / len(r)
+            hardest = sorted(r, key=lambda j: -(r[j] - mean).abs().item())[: math.ceil(0.4 * len(r))]
+            r = {j: r[j] for j in hardest}
+        pairs = [(r[i] - r[j]).square() for i in r for j in r if i < j]
+        terms.append(sum(pairs) / len(pairs))
+    reference = sum(terms) / len(terms)
+    value = loss(x, labels[torch.arange(7)])
+    assert value.item() == pytest.approx(reference.item(), rel=1e-6)
+    (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)
+    torch.testing.assert_close(found, true, rtol=1e-5, atol=1e-7)
