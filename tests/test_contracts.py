@@ -51,7 +51,7 @@ ALLOWED = {
     "config/__init__.py:_fits: contract": "a contract may be a protocol, of which issubclass checks no methods",
     "config/__init__.py:_fits: kind": "the user's own class",
     "_support/imports.py:import_by_name: target": "the object that a config names",
-    "_support/imports.py:lazy_names.get: importlib.import_module(module_of[name])": "a name of a package",
+    "_support/imports.py:lazy_names.get: module": "a name of a package",
     "config/schema.py:_help: source": "the text of a class or a function",
     "config/schema.py:words: kind": "the name of a type",
 }

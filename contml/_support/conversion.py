@@ -210,9 +210,7 @@ def _is_number(text: Any) -> bool:
 
 def _not_one_length(name: str, values: Any, allowed: str) -> InputError:
     """Return the error of nested lists that do not form an array."""
-    lengths = [
-        len(value) if isinstance(value, Sized) and not isinstance(value, str | bytes) else -1 for value in values
-    ]
+    lengths = [len(each) if isinstance(each, Sized) and not isinstance(each, str | bytes) else -1 for each in values]
     for row, length in enumerate(lengths):
         if length != lengths[0]:
             found, first = ("a single value" if n < 0 else f"a list of {n}" for n in (length, lengths[0]))

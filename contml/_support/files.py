@@ -48,17 +48,9 @@ _STALE = 3600.0
 #: Seconds between two attempts to take a lock, and attempts to make its folder while other processes remove it.
 _POLL, _ATTEMPTS = 0.01, 100
 #: The bytes that files of contml's commands have at a position, by suffix. Other files are from other programs.
-_SIGNATURES = {
-    ".png": (0, b"\x89PNG\r\n"),
-    ".html": (0, b"<!DOCTYPE html>"),
-    ".js": (0, b"const "),
-    ".json": (0, b"{"),
-    ".safetensors": (8, b"{"),
-    ".npz": (0, b"PK"),
-    ".npy": (0, b"\x93NUMPY"),
-    ".parquet": (0, b"PAR1"),
-    ".onnx": (0, b"\x08"),
-}
+_SIGNATURES = {".png": (0, b"\x89PNG\r\n"), ".html": (0, b"<!DOCTYPE html>"), ".js": (0, b"const "), ".json": (0, b"{")}
+_SIGNATURES |= {".safetensors": (8, b"{"), ".npz": (0, b"PK"), ".npy": (0, b"\x93NUMPY")}
+_SIGNATURES |= {".parquet": (0, b"PAR1"), ".onnx": (0, b"\x08")}
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
@@ -103,8 +95,7 @@ def write_json(path: Path, content: Any) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    text = json.dumps(content)
-    write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write(path, methodcaller("write_text", json.dumps(content), encoding="utf-8"))
 
 
 def check_new_file(path: Path, *, begins: bytes = b"", hint: str = "choose another file") -> None:
@@ -143,20 +134,17 @@ def taken(path: Path, hint: str = "choose another file") -> InputError:
 
 def _may_be_ours(path: Path, begins: bytes = b"") -> bool:
     position, signature = (0, begins) if begins else _SIGNATURES.get(path.suffix.lower(), (0, b""))
-    if not path.is_file():  # a folder, a pipe, a link to nothing
-        return False
-    try:
-        with path.open("rb") as file:
-            return file.read(position + len(signature))[position:] == signature
-    except OSError:
-        return False
+    with suppress(OSError):
+        if path.is_file():  # not a folder, a pipe, a link to nothing
+            with path.open("rb") as file:
+                return file.read(position + len(signature))[position:] == signature
+    return False
 
 
 def _has(path: Path, content: bytes) -> bool:
-    try:
+    with suppress(OSError):
         return path.is_file() and path.read_bytes() == content
-    except OSError:
-        return False
+    return False
 
 
 def user_cache(name: str) -> Path:
@@ -283,14 +271,11 @@ def _machine() -> str:
 
 def _has_ended(machine: str, process: str) -> bool:
     """Return True if the process that made a temporary file is known to have ended."""
-    if machine != _machine() or sys.platform == "win32":
-        return False
-    try:
-        os.kill(int(process, 16), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass  # it belongs to another user
+    if machine == _machine() and sys.platform != "win32":
+        try:
+            os.kill(int(process, 16), 0)
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)  # otherwise it belongs to another user
     return False
 
 

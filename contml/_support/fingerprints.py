@@ -53,8 +53,5 @@ def _update_hash(content: hashlib._Hash, value: object) -> None:
     elif isinstance(value, set | frozenset):
         _update_hash(content, sorted(fingerprint(item) for item in value))
     else:
-        raise InputError(
-            "cache",
-            f"no key for labels or options with a {type(value).__name__}",
-            hint="omit cache, or give the label space its own fingerprint()",
-        )
+        got = f"no key for labels or options with a {type(value).__name__}"
+        raise InputError("cache", got, hint="omit cache, or give the label space its own fingerprint()")

@@ -6,6 +6,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,11 +44,8 @@ def lazy_names(
         if name not in module_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         is_module = module_of[name] == package  # a module of the package itself
-        value = (
-            importlib.import_module(f"{package}.{name}")
-            if is_module
-            else getattr(importlib.import_module(module_of[name]), name)
-        )
+        module = importlib.import_module(f"{package}.{name}" if is_module else module_of[name])
+        value = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -104,8 +102,6 @@ def versions() -> dict[str, str]:
     """Return the version of each package that is installed."""
     installed = {}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):  # timm is optional
             installed[name] = version(name)
-        except PackageNotFoundError:  # timm is optional
-            continue
     return installed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence, Sized
-from typing import Any, Self, TypeAlias, TypeVar, overload
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,13 +15,7 @@ T = TypeVar("T")
 class Packed(Sequence[T]):
     """Many items in arrays. A list would need an object for each item. `packed[row]` is a new object."""
 
-    @overload
-    def __getitem__(self, row: int) -> T: ...
-
-    @overload
-    def __getitem__(self, row: slice) -> Self: ...
-
-    def __getitem__(self, row: int | slice) -> T | Self:
+    def __getitem__(self, row: Any) -> Any:
         return self.taken(np.arange(len(self))[row]) if isinstance(row, slice) else self._item(range(len(self))[row])
 
     @abstractmethod

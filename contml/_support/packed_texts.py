@@ -9,9 +9,8 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from contml._support.packed import Packed, row_numbers
+from contml._support.packed import Integers, Packed, row_numbers
 
-_Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 _Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
@@ -26,7 +25,12 @@ class Texts(Packed[str]):
 
     Args:
         texts: the texts. Characters of names of files that are not Unicode are kept.
+
+    Attributes:
+        arrow: the bytes of each text, an array of Arrow of the type `large_binary`.
     """
+
+    arrow: Any
 
     def __init__(self, texts: Iterable[str]) -> None:
         import pyarrow
@@ -36,7 +40,7 @@ class Texts(Packed[str]):
             content += text.encode("utf-8", "surrogatepass")
             ends.append(len(content))
         buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(content)]
-        self._array = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(ends) - 1, buffers)
+        self.arrow = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(ends) - 1, buffers)
 
     @classmethod
     def of_arrow(cls, cells: Any) -> Self:
@@ -49,7 +53,7 @@ class Texts(Packed[str]):
             whole = pyarrow.concat_arrays(whole.chunks) if whole.num_chunks else pyarrow.array([], whole.type)
         if not pyarrow.types.is_large_binary(whole.type):
             whole = whole.cast(pyarrow.large_string()).cast(pyarrow.large_binary())
-        made._array = whole.fill_null(b"")
+        made.arrow = whole.fill_null(b"")
         return made
 
     @classmethod
@@ -57,10 +61,10 @@ class Texts(Packed[str]):
         """Return the texts of all parts, one part after another."""
         import pyarrow
 
-        return cls.of_arrow(pyarrow.chunked_array([part._array for part in parts], pyarrow.large_binary()))
+        return cls.of_arrow(pyarrow.chunked_array([part.arrow for part in parts], pyarrow.large_binary()))
 
     @classmethod
-    def of_packed(cls, content: _Bytes, lengths: _Integers) -> Self:
+    def of_packed(cls, content: _Bytes, lengths: Integers) -> Self:
         """Return the texts that `packed` wrote.
 
         Raises:
@@ -84,38 +88,33 @@ class Texts(Packed[str]):
         """Return the bytes of all texts, uint8, and the length of each text in bytes, int32 `[N]`."""
         from pyarrow import compute
 
-        lengths = np.array(compute.binary_length(self._array), np.int32)
+        lengths = np.array(compute.binary_length(self.arrow), np.int32)
         if not lengths.any():
             return np.empty(0, np.uint8), lengths
-        _, ends, content = self._array.buffers()
-        first = int(np.frombuffer(ends, np.int64)[self._array.offset])
+        _, ends, content = self.arrow.buffers()
+        first = int(np.frombuffer(ends, np.int64)[self.arrow.offset])
         return np.frombuffer(content, np.uint8)[first : first + int(lengths.sum(dtype=np.int64))].copy(), lengths
 
     def differs(self, other: Texts) -> _Mask:
         """Return which texts differ from the texts of the same rows of another, bool `[N]`."""
         from pyarrow import compute
 
-        return np.asarray(compute.not_equal(self._array, other._array), bool)
-
-    @property
-    def arrow(self) -> Any:
-        """The bytes of each text, an array of Arrow of the type `large_binary`."""
-        return self._array
+        return np.asarray(compute.not_equal(self.arrow, other.arrow), bool)
 
     def __len__(self) -> int:
-        return len(self._array)
+        return len(self.arrow)
 
     def _item(self, row: int) -> str:
-        return self._array[row].as_py().decode("utf-8", "surrogatepass")
+        return self.arrow[row].as_py().decode("utf-8", "surrogatepass")
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _CHUNK):
-            for content in self._array[start : start + _CHUNK].to_pylist():
+            for content in self.arrow[start : start + _CHUNK].to_pylist():
                 yield content.decode("utf-8", "surrogatepass")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Texts):
-            return bool(self._array.equals(other._array))
+            return bool(self.arrow.equals(other.arrow))
         return isinstance(other, list | tuple) and len(self) == len(other) and all(map(str.__eq__, self, other))
 
     __hash__ = None  # type: ignore[assignment]
@@ -127,17 +126,17 @@ class Texts(Packed[str]):
         """Return the texts of some rows, in this order."""
         import pyarrow
 
-        return type(self).of_arrow(self._array.take(pyarrow.array(row_numbers(rows))))
+        return type(self).of_arrow(self.arrow.take(pyarrow.array(row_numbers(rows))))
 
     def replaced(self, pattern: str, text: str) -> Texts:
         """Replace all matches of a pattern of RE2 in the bytes of the texts by `text`."""
         from pyarrow import compute
 
-        return Texts.of_arrow(compute.replace_substring_regex(self._array, pattern, text))
+        return Texts.of_arrow(compute.replace_substring_regex(self.arrow, pattern, text))
 
-    def numbered(self) -> tuple[Texts, _Integers]:
+    def numbered(self) -> tuple[Texts, Integers]:
         """Return the different texts, in the order of the rows, and the number of each row's text `[N]`."""
-        coded = self._array.dictionary_encode()
+        coded = self.arrow.dictionary_encode()
         return Texts.of_arrow(coded.dictionary), np.asarray(coded.indices, np.int64)
 
     def num_different(self) -> int:
@@ -149,19 +148,19 @@ class Texts(Packed[str]):
         """True for each text without characters, bool `[N]`."""
         from pyarrow import compute
 
-        return np.asarray(compute.binary_length(self._array)) == 0
+        return np.asarray(compute.binary_length(self.arrow)) == 0
 
-    def positions(self, among: Texts) -> _Integers:
+    def positions(self, among: Texts) -> Integers:
         """Return the first row of each text in `among` `[N]`, or -1 if it is not there."""
         from pyarrow import compute
 
-        return np.asarray(compute.index_in(self._array, value_set=among._array).fill_null(-1), np.int64)
+        return np.asarray(compute.index_in(self.arrow, value_set=among.arrow).fill_null(-1), np.int64)
 
-    def order(self) -> _Integers:
+    def order(self) -> Integers:
         """Return the rows in the order of their texts. Equal texts are in the order of the rows."""
         from pyarrow import compute
 
-        return np.asarray(compute.array_sort_indices(self._array), np.int64)
+        return np.asarray(compute.array_sort_indices(self.arrow), np.int64)
 
 
 class TextLists(Packed[list[str]]):
@@ -187,17 +186,17 @@ class TextLists(Packed[list[str]]):
                 starts.append(count)
 
         self.texts = Texts(flat())
-        self.starts: _Integers = np.frombuffer(starts, np.int64)
+        self.starts: Integers = np.frombuffer(starts, np.int64)
 
     @classmethod
-    def of_lengths(cls, texts: Texts, lengths: _Integers) -> Self:
+    def of_lengths(cls, texts: Texts, lengths: Integers) -> Self:
         """Make the lists of texts that follow each other. `lengths` `[N]` are the lengths of the lists."""
         made = cls.__new__(cls)
         made.texts, made.starts = texts, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         return made
 
     @property
-    def lengths(self) -> _Integers:
+    def lengths(self) -> Integers:
         """The number of texts of each list `[N]`."""
         return np.diff(self.starts)
 

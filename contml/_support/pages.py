@@ -47,11 +47,9 @@ def page_template(file: Path) -> jinja2.Template:
     """Return the template of a page. Everything is escaped: titles, file names and configs may hold HTML."""
     import jinja2
 
-    loader = jinja2.FileSystemLoader(file.parent)
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(file.name)
+    loader, blocks = jinja2.FileSystemLoader(file.parent), dict[str, Any](trim_blocks=True, lstrip_blocks=True)
+    strict = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, **blocks)
+    return strict.get_template(file.name)
 
 
 def picture_bytes(picture: Image.Image, form: str, **options: Any) -> bytes:

@@ -51,11 +51,9 @@ def progress_bar(total: int, text: str = "nearest neighbours") -> Iterator[Calla
                 console.print(f"{text}: all {total:,} after {duration(now - start)}", soft_wrap=True, markup=False)
         elif now - last_time >= _LINE_INTERVAL and finished > last_finished:
             # Speed since the last line: items of a cache are finished at once.
-            remaining = (now - last_time) / (finished - last_finished) * (total - finished)
+            left = duration((now - last_time) / (finished - last_finished) * (total - finished))
             last_time, last_finished = now, finished
-            console.print(
-                f"{text}: {finished:,} of {total:,}, {duration(remaining)} left", soft_wrap=True, markup=False
-            )
+            console.print(f"{text}: {finished:,} of {total:,}, {left} left", soft_wrap=True, markup=False)
 
     try:
         yield report
@@ -73,18 +71,12 @@ class TrainingProgress(Progress):
         self.total, self.done, self.first = epochs * steps, done, done
         self.start_time = time.monotonic()
         self.images = 0
-        super().__init__(
-            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            disable=silent or not console.is_terminal,
-        )
-        self._task = self.add_task(
-            "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0.0
+        epoch, bar = TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"), (BarColumn(), MofNCompleteColumn())
+        loss = TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s")
+        columns = (epoch, *bar, loss, TimeRemainingColumn(), TextColumn("left"))
+        super().__init__(*columns, console=console, disable=silent or not console.is_terminal)
+        self._id = self.add_task(
+            "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0
         )
 
     @property
@@ -96,12 +88,11 @@ class TrainingProgress(Progress):
         """Update the progress after a step. The first epoch is 1."""
         self.done += 1
         self.images += images
-        self.update(self._task, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
+        self.update(self._id, completed=self.done, epoch=epoch, loss=loss, rate=self.rate)
         if self.disable and self.done % self.steps == 0:
-            remaining = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done)
-            self.line(
-                f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {self.rate:.0f} images/s  {duration(remaining)} left"
-            )
+            seconds = (time.monotonic() - self.start_time) / (self.done - self.first) * (self.total - self.done)
+            speed = f"{self.rate:.0f} images/s  {duration(seconds)} left"
+            self.line(f"epoch {epoch}/{self.epochs}  loss {loss:.4g}  {speed}")
 
     def line(self, text: str) -> None:
         """Print a line above the bar."""

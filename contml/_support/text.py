@@ -86,13 +86,9 @@ def plain_text(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    kept_characters = _JOINERS + "\n\t" if lines else _JOINERS
-    return "".join(
-        c.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(c) in _NOT_SHOWN and c not in kept_characters
-        else c
-        for c in text
-    )
+    kept = _JOINERS + "\n\t" if lines else _JOINERS
+    hidden = {c for c in text if unicodedata.category(c) in _NOT_SHOWN and c not in kept}
+    return "".join(c.encode("unicode_escape").decode("ascii") if c in hidden else c for c in text)
 
 
 def duration(seconds: float) -> str:
