@@ -42,11 +42,12 @@ class Request(NamedTuple):
     offset: int  # position of the first row in the sampler's batch
     seed: tuple[int, int, int] | None  # seed, epoch, step; None: no augmentation
 
-    def batch(self, images: Tensor, positions: list[int]) -> Batch:
+    def result(self, images: Tensor, positions: list[int], broken: list[tuple[str, str]]) -> BatchResult:
         """Return the batch of the images that could be read. `positions` are their positions in `rows`."""
         valid_positions = torch.tensor(positions, dtype=torch.int64)
         rows = torch.tensor(self.rows, dtype=torch.int64)[valid_positions]
-        return Batch(images, rows, self.step, len(self.rows) - len(positions), valid_positions + self.offset)
+        batch = Batch(images, rows, self.step, len(self.rows) - len(positions), valid_positions + self.offset)
+        return BatchResult(batch, broken)
 
 
 class Decoded(NamedTuple):
@@ -97,7 +98,7 @@ class SplitFeatures:
         positions = [n for n, row in enumerate(request.rows) if row not in self.broken]
         values = self.values[[request.rows[n] for n in positions]]
         broken = [(self.split.name(row), self.broken[row]) for row in request.rows if row in self.broken]
-        return BatchResult(request.batch(values, positions), broken)
+        return request.result(values, positions, broken)
 
 
 @dataclass(frozen=True)
@@ -122,10 +123,10 @@ class BatchDecoder:
             return self.cached.batch(request)
         if self.split.feature_dim is not None:  # features in place of images are not decoded or augmented
             values = np.stack([np.asarray(self.split.image(row), np.float32) for row in request.rows])
-            return BatchResult(request.batch(torch.from_numpy(values), [*range(len(request.rows))]), [])
+            return request.result(torch.from_numpy(values), [*range(len(request.rows))], [])
         images = self.empty(len(request.rows))
         decoded = self.decode(request.rows, request.seed, images)
-        return BatchResult(request.batch(images[: len(decoded.positions)], decoded.positions), decoded.broken)
+        return request.result(images[: len(decoded.positions)], *decoded)
 
     def empty(self, *counts: int) -> Tensor:
         """Allocate memory for images: uint8 `[*counts, 3, crop, crop]`."""
@@ -172,8 +173,11 @@ class BatchDecoder:
         pixels: Any = self.transform(image, generator)
         shape = (self.crop, self.crop, 3)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != shape:
-            is_array = isinstance(pixels, np.ndarray)
-            got = f"{pixels.dtype} {list(pixels.shape)}" if is_array else f"a {type(pixels).__name__}"
+            got = (
+                f"{pixels.dtype} {list(pixels.shape)}"
+                if isinstance(pixels, np.ndarray)
+                else f"a {type(pixels).__name__}"
+            )
             raise InputError("transform", f"returned {got}", f"must return a numpy array, uint8 {list(shape)}")
         return pixels
 

@@ -30,7 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -39,10 +39,7 @@ from filelock import FileLock, Timeout
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder, refuse_links
 from contml._support.progress import progress_bar
-from contml.data.split import Split
-
-if TYPE_CHECKING:
-    from contml.data.split import Batch
+from contml.data.split import Batch, Split
 
 #: The files of the folder, and the files of `contml.labels.neighbours`, which may share it.
 _FILES = ("resized-*", "features-*", "*.safetensors", "*.parts")
@@ -172,30 +169,12 @@ def _digests(split: Split) -> tuple[Array, dict[int, str]]:
     return digests, causes
 
 
-class _FoundInIndex(NamedTuple):
-    """The result of a search of the index for some images.
-
-    Attributes:
-        positions: the position of the array of each row in the file `[N]`. `_NOT_CACHED` or `_BROKEN` without an array.
-        checksums: the CRC-32 of each array `[N]`.
-        first: the first row of the same image `[N]`.
-        missing: the rows that are not in the index, one per image.
-    """
-
-    positions: Array
-    checksums: Array
-    first: Array
-    missing: Array
-
-
 class ImageCache:
     """Arrays of one kind in a folder, for the images of any number of splits."""
 
     def __init__(self, folder: Path, kind: CacheKind) -> None:
         self.folder, self.kind = folder.expanduser(), kind
-        self.arrays, self.index, self._lock = (
-            self.folder / f"{kind.name}.{ending}" for ending in (kind.suffix, "entries", "lock")
-        )
+        self.arrays, self.index = (self.folder / f"{kind.name}.{ending}" for ending in (kind.suffix, "entries"))
         self._bytes = math.prod(kind.shape) * np.dtype(kind.dtype).itemsize  # per image
 
     def fill(
@@ -217,25 +196,31 @@ class ImageCache:
         if not self.index.exists():
             check_new_folder(self.folder, _FILES)
         digests, unfound = _digests(split)
-        found, added = self._search(digests), 0
-        if len(found.missing):
+        positions, checksums, first, missing = self._search(digests)
+        added = 0
+        if len(missing):
             with self._write_lock():
-                found = self._search(digests)  # another process may have added them meanwhile
-                added = len(found.missing)
-                self._check_space(added)
+                *_, missing = self._search(digests)  # another process may have added them meanwhile
+                added = len(missing)
+                needed, free = added * self._bytes, shutil.disk_usage(self.folder).free
+                images = f"{added:,} {self.kind.title}"
+                if needed > free:
+                    got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
+                    raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
                 for path, size in ((self.index, _ENTRY.itemsize), (self.arrays, self._bytes)):
                     if path.exists():  # a crash may have left a part of an entry or of an array
                         os.truncate(path, path.stat().st_size // size * size)
                 if added:
-                    self._add(found.missing, digests, make(found.missing))
-            found = self._search(digests)
-        for row in np.flatnonzero(found.positions == _NOT_CACHED).tolist():
-            unfound.setdefault(row, causes.get(split.name(int(found.first[row])), ""))
-        found.positions[[*unfound]] = _BROKEN
+                    sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
+                    self._add(missing, digests, make(missing))
+            positions, checksums, first, _ = self._search(digests)
+        for row in np.flatnonzero(positions == _NOT_CACHED).tolist():
+            unfound.setdefault(row, causes.get(split.name(int(first[row])), ""))
+        positions[[*unfound]] = _BROKEN
         size = self.arrays.stat().st_size if self.arrays.exists() else 0
         broken = [(split.name(row), cause) for row, cause in sorted(unfound.items())]
         report = CacheReport(len(split), added, broken, size)
-        return CachedImages(self.arrays, self.kind, found.positions, found.checksums), report
+        return CachedImages(self.arrays, self.kind, positions, checksums), report
 
     def count_missing(self, split: Split) -> int:
         """Count the different images of a split that are not in the cache.
@@ -243,10 +228,16 @@ class ImageCache:
         Raises:
             InputError: the folder cannot be read, or the images come from no files.
         """
-        return len(self._search(_digests(split)[0]).missing)
+        return len(self._search(_digests(split)[0])[-1])
 
-    def _search(self, digests: Array) -> _FoundInIndex:
-        """Search the index for the images of a split. The last entry of an image counts."""
+    def _search(self, digests: Array) -> tuple[Array, Array, Array, Array]:
+        """Search the index for the images of a split. The last entry of an image counts.
+
+        Returns:
+            The position of the array of each row in the file `[N]`, `_NOT_CACHED` or `_BROKEN` without an array; the
+            CRC-32 of each array `[N]`; the first row of the same image `[N]`; the rows that are not in the index, one
+            per image.
+        """
         entries = self._entries()
         num_arrays = (self.arrays.stat().st_size if self.arrays.is_file() else 0) // self._bytes
         keys, first, numbers = np.unique(digests, return_index=True, return_inverse=True)
@@ -259,7 +250,7 @@ class ImageCache:
             positions[places[is_wanted]] = block["position"][is_wanted]
             checksums[places[is_wanted]] = block["content"][is_wanted]
         missing = np.sort(first[(positions == _NOT_CACHED) & (keys != b"")])
-        return _FoundInIndex(positions[numbers], checksums[numbers], first[numbers], missing)
+        return positions[numbers], checksums[numbers], first[numbers], missing
 
     def _entries(self) -> Array:
         """Return the entries of the index, a memory map. A crash may have cut the last entry short."""
@@ -272,16 +263,15 @@ class ImageCache:
         except (FileNotFoundError, NotADirectoryError):
             return np.empty(0, _ENTRY)
         except OSError as error:
-            raise InputError(
-                str(self.index), f"cannot be read ({error.strerror})", hint="name another folder"
-            ) from None
+            got = f"cannot be read ({error.strerror})"
+            raise InputError(str(self.index), got, hint="name another folder") from None
 
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
         """Hold the lock of the folder, so that one process writes at a time. Disk errors become `InputError`s."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self._lock)
+            lock = FileLock(self.folder / f"{self.kind.name}.lock")
             try:
                 acquired = lock.acquire(timeout=0)
             except Timeout:
@@ -293,15 +283,6 @@ class ImageCache:
             cause = (error.strerror if isinstance(error, OSError) else None) or str(error)
             hint = "free some space, or name another folder"
             raise InputError(f"cache {self.folder}", f"cannot be written ({cause})", hint=hint) from None
-
-    def _check_space(self, count: int) -> None:
-        needed, free = count * self._bytes, shutil.disk_usage(self.folder).free
-        images = f"{count:,} {self.kind.title}"
-        if needed > free:
-            got = f"{images} need {_gigabytes(needed)}, and {_gigabytes(free)} are free"
-            raise InputError(f"cache {self.folder}", got, hint="free some space, or name another folder")
-        if count:
-            sys.stderr.write(f"decoding {images} into {self.folder} ({_gigabytes(needed)})\n")
 
     def _add(self, rows: Array, digests: Array, batches: Iterable[Batch]) -> None:
         with self.arrays.open("ab", buffering=0) as arrays, progress_bar(len(rows), "decoding images") as progress:

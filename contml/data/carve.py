@@ -51,7 +51,10 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, seed: int
     if as_texts(groups).num_different() < 2 * least:
         groups = whole
     try:
-        val_mask = _drawn(groups, share, seed, least)
+        val_mask = draw(groups, share, seed, "validation", least=least)
+        while min(val_mask.sum(), (~val_mask).sum()) < _LEAST_ITEMS:
+            least += 1
+            val_mask = draw(groups, share, seed, "validation", least=least)
     except InputError as error:
         got = f"{as_texts(groups).num_different()} groups of {len(groups)} training items"
         hint = "set training.select=none to train on all items, without this split"
@@ -88,15 +91,6 @@ def _with_judged_validation(task: Task, labels: JudgedItems, names: Sequence[str
     drawn.left_out = 0  # they are counted in training
     train = with_judgments(task.train, kept, labels.judged - kept.judged - drawn.judged)
     return replace(task, train=train, val=replace(with_judgments(task.train, drawn), excluded={}))
-
-
-def _drawn(groups: Sequence[str], share: float, seed: int, least: int) -> Array:
-    """Draw the items of a validation split, bool `[N]`: at least `least` groups. Both parts have enough items."""
-    mask = draw(groups, share, seed, "validation", least=least)
-    while min(mask.sum(), (~mask).sum()) < _LEAST_ITEMS:
-        least += 1
-        mask = draw(groups, share, seed, "validation", least=least)
-    return mask
 
 
 def _unseen_classes(task: Task) -> Sequence[str] | None:

@@ -55,10 +55,8 @@ def same_files(files: Sequence[str]) -> Array:
     files = as_texts(files)
     paths = files.numbered()[0]
     if int((~files.is_empty).sum()) > MOST_READ:
-        note(
-            f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content, "
-            "so copies of an image may be in training and in test"
-        )
+        compared = f"more than {MOST_READ:,} image files: they are compared by their paths, not by their content"
+        note(f"{compared}, so copies of an image may be in training and in test")
         contents = np.arange(len(paths))
     else:
         contents = _first_equal(paths)

@@ -28,7 +28,7 @@ import numpy as np
 from contml._support.arrays import read_arrays
 from contml._support.door import opened
 from contml._support.errors import InputError, one_line
-from contml._support.files import FEATURES, VECTORS, atomic, check_suffix, most_unpacked, shared_folder, taken
+from contml._support.files import FEATURES, VECTORS, atomic, check_suffix, most_unpacked, shared_folder, taken, write
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.progress import note
 from contml.data.sources import Vectors
@@ -115,26 +115,19 @@ def write_features(
 
         columns = {"name": pyarrow.array(map(unicode_name, names), pyarrow.string())}  # the type, also of no vectors
         columns |= {} if splits is None else {"split": pyarrow.array(splits)}
-        of_numbers = pyarrow.list_(pyarrow.from_numpy_dtype(values.dtype))
-        table = pyarrow.table(
-            {**columns, "features": pyarrow.array(list(values), of_numbers)}, metadata={_MADE: about} if about else None
-        )
-        with atomic(path) as temporary:
-            parquet.write_table(table, temporary)
+        columns["features"] = pyarrow.array(list(values), pyarrow.list_(pyarrow.from_numpy_dtype(values.dtype)))
+        table = pyarrow.table(columns, metadata={_MADE: about} if about else None)
+        write(path, partial(parquet.write_table, table))
         return
+    texts: dict[str, Any] = {"names": np.array(names)} | ({} if splits is None else {"split": np.array(splits)})
+    record: dict[str, Any] = {_MADE: np.frombuffer(about, np.uint8)} if about else {}
     with atomic(path) as temporary:
         if suffix == ".npy":
             with temporary.open("wb") as file:
-                np.save(file, values)
-                if about:
-                    np.save(file, np.frombuffer(about, np.uint8))
+                for array in (values, *record.values()):
+                    np.save(file, array)
         else:
-            texts: dict[str, Any] = {"names": np.array(names)}
-            if splits is not None:
-                texts["split"] = np.array(splits)
-            if about:
-                texts[_MADE] = np.frombuffer(about, np.uint8)
-            np.savez(temporary, features=values, **texts)
+            np.savez(temporary, features=values, **texts, **record)
 
 
 def unicode_name(name: str) -> str:
@@ -167,17 +160,14 @@ def finished_file(
         made = Made(*json.loads(_READERS[path.suffix.lower()](path)))
     except Exception:  # any content, and errors of several libraries
         raise taken(path) from None
-    types = (str, int, int, dict, Mapping, str, str)
-    if not all(map(isinstance, made, types)):
+    if not all(map(isinstance, made, (str, int, int, dict, Mapping, str, str))):
         raise taken(path)
     if key is not None and key() != made.key:
         if settings is None:
             raise taken(path)
-        difference = made.difference(settings)
-        if not difference and is_same(made):
-            return made
-        got = difference or "of other images, or of images that have changed since"
-        raise InputError(str(path), f"exists already, {got}", hint="choose another file, or remove it")
+        if (difference := made.difference(settings)) or not is_same(made):
+            got = difference or "of other images, or of images that have changed since"
+            raise InputError(str(path), f"exists already, {got}", hint="choose another file, or remove it")
     return made
 
 
@@ -244,16 +234,13 @@ def _read(path: Path) -> tuple[Texts | None, np.ndarray[Any, Any]]:
         return None, np.load(path, mmap_mode="r", allow_pickle=False)  # its header may ask for any amount of memory
     if path.suffix == ".parquet":
         return _read_parquet(path)
-    arrays = _read_safetensors(path) if path.suffix == ".safetensors" else read_arrays(path, _most_bytes(path))
+    most = most_unpacked(path.stat().st_size)
+    arrays = _read_safetensors(path) if path.suffix == ".safetensors" else read_arrays(path, most)
     maybe = {name for name, array in arrays.items() if array.ndim in (2, 3) or name in _VALUES}
     values = _called(path, maybe, _VALUES)
     lists = {name for name, array in arrays.items() if array.ndim == 1 and array.dtype.kind in "USiu"}
     names = _called(path, lists - {"split", _MADE}, _NAMES, needed=False)
     return Texts(map(str, arrays[names])) if names else None, arrays[values]
-
-
-def _most_bytes(path: Path) -> int:
-    return most_unpacked(path.stat().st_size)
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -44,12 +44,10 @@ class DataRecord:
     @classmethod
     def of(cls, task: Task, root: str = "") -> DataRecord:
         """Return the record of a task. `root` is the folder that names of items may start with."""
-        splits = task.splits
-        return cls(
-            {name: item_names(split, root) for name, split in splits.items()},
-            {name: _hashes(split.labels) for name, split in splits.items()},
-            {name: [] if split.queries is None else split.queries.tolist() for name, split in splits.items()},
-        )
+        splits = task.splits.items()
+        queries = {name: [] if split.queries is None else split.queries.tolist() for name, split in splits}
+        labels = {name: _hashes(split.labels) for name, split in splits}
+        return cls({name: item_names(split, root) for name, split in splits}, labels, queries)
 
     def save(self, path: Path) -> None:
         """Write the record: for each split the bytes and the lengths of all texts, and the queries."""
@@ -87,11 +85,9 @@ class DataRecord:
             for part, dtype in _PARTS.items():
                 if tensors[f"{split}.{part}"].dtype != dtype or tensors[f"{split}.{part}"].ndim != 1:
                     raise ValueError(f"{split}.{part} has another type")
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         names, labels = (
-            {
-                split: Texts.of_packed(tensors[f"{split}.{kind}"].numpy(), tensors[f"{split}.{kind}.lengths"].numpy())
-                for split in splits
-            }
+            {split: Texts.of_packed(arrays[f"{split}.{kind}"], arrays[f"{split}.{kind}.lengths"]) for split in splits}
             for kind in ("names", "labels")
         )
         queries = {split: tensors[f"{split}.queries"] for split in splits}
@@ -106,24 +102,20 @@ class DataRecord:
         """Return the differences by split: how many items were added, removed, moved to another split, and changed."""
         if self == now:
             return []
-        splits, records = dict.fromkeys([*self.names, *now.names]), (self, now)
+        splits = dict.fromkeys([*self.names, *now.names])
         before, after = (
             {part: dict(zip(each.names.get(part, ()), each.labels.get(part, ()), strict=True)) for part in splits}
-            for each in records
+            for each in (self, now)
         )
-        was_query, is_query = (
-            {part: {each.names[part][row] for row in each.queries.get(part, ())} for part in splits} for each in records
-        )
-        entered, left = (
-            {name for part in splits for name in a[part].keys() - b[part].keys()}
-            for a, b in ((after, before), (before, after))
-        )
+        entered = {name for part in splits for name in after[part].keys() - before[part].keys()}
+        left = {name for part in splits for name in before[part].keys() - after[part].keys()}
         changes = []
         for split in splits:
             old, new = before[split], after[split]
             added, removed = [name for name in new if name not in old], [name for name in old if name not in new]
             kept = [name for name in new if name in old]
-            moved = was_query[split] ^ is_query[split]
+            was_query, is_query = ({r.names[split][row] for row in r.queries.get(split, ())} for r in (self, now))
+            moved = was_query ^ is_query
             counts = {
                 "added": [name for name in added if name not in left],
                 "removed": [name for name in removed if name not in entered],
@@ -132,9 +124,7 @@ class DataRecord:
                 "with another label": [name for name in kept if old[name] != new[name]],
                 "moved between queries and gallery": [name for name in kept if name in moved],
             }
-            found = {change: items for change, items in counts.items() if len(items)}
-            words = [f"{len(items):,} {change} ({items[0]})" for change, items in found.items()]
-            if words:
+            if words := [f"{len(items):,} {change} ({items[0]})" for change, items in counts.items() if items]:
                 changes.append(f"{SPLIT_TITLES.get(split, split)} items: {', '.join(words)}")
         return changes
 
@@ -149,22 +139,15 @@ class DataRecord:
 
     def same_items(self, other: DataRecord, split: str) -> bool:
         """Return True if another record has the same items with the same labels in a split, in any order."""
-        (names, other_names), (labels, other_labels) = (
-            [as_texts(each.get(split, ())) for each in pair]
-            for pair in ((self.names, other.names), (self.labels, other.labels))
-        )
+        names, other_names = as_texts(self.names.get(split, ())), as_texts(other.names.get(split, ()))
+        labels, other_labels = as_texts(self.labels.get(split, ())), as_texts(other.labels.get(split, ()))
         rows = names.positions(other_names)
         return len(names) == len(other_names) and bool((rows >= 0).all()) and labels == other_labels.taken(rows)
 
 
 #: The parts of a record for each split, and their types.
-_PARTS = {
-    "names": torch.uint8,
-    "names.lengths": torch.int32,
-    "labels": torch.uint8,
-    "labels.lengths": torch.int32,
-    "queries": torch.int64,
-}
+_PARTS = {"names": torch.uint8, "names.lengths": torch.int32, "labels": torch.uint8, "labels.lengths": torch.int32}
+_PARTS |= {"queries": torch.int64}
 
 
 def item_names(split: Split, root: str = "") -> Texts:
@@ -193,10 +176,8 @@ def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:
     rows = {name: record.rows(name, now) for name in record.names}
     if "test" in rows and not len(rows.get("val", ())):
         rows.pop("val", None)
-    if empty_split := next((name for name in rows if not len(rows[name])), None):
-        raise InputError(
-            f"{SPLIT_TITLES[empty_split]} items", "none of the run's items is left", hint="restore the data"
-        )
+    if empty := next((name for name in rows if not len(rows[name])), None):
+        raise InputError(f"{SPLIT_TITLES[empty]} items", "none of the run's items is left", hint="restore the data")
     groups = None if task.val_groups is None else taken(task.val_groups, rows["train"])
     splits = {name: task.splits[name].subset(rows[name]) for name in rows}
     return Task(splits["train"], splits.get("test"), splits.get("val"), groups)

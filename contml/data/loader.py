@@ -150,18 +150,17 @@ class Images:
         Raises:
             InputError: the folder cannot be written or is damaged, or the images of this split come from no files.
         """
-        uncropped = Images(self.resize, self.resize, broken="skip", workers=self.workers)
+        images = Images(self.resize, self.resize, broken="skip", workers=self.workers)  # not cropped
         try:
             if self.cache is None:
                 with progress_bar(len(split), "decoding images") as progress:
-                    for batch in uncropped.test_batches(split, None, CHUNK):
+                    for batch in images.test_batches(split, None, CHUNK):
                         progress(min(len(split), (batch.step + 1) * CHUNK))
-                return CacheReport(len(split), len(split), [*uncropped.left_out.items()])
-            cached, report = ImageCache(self.cache, CacheKind.resized(self.resize)).fill(
-                split, lambda rows: uncropped.test_batches(split, rows, CHUNK), uncropped.left_out
-            )
+                return CacheReport(len(split), len(split), [*images.left_out.items()])
+            cache = ImageCache(self.cache, CacheKind.resized(self.resize))
+            cached, report = cache.fill(split, lambda rows: images.test_batches(split, rows, CHUNK), images.left_out)
         finally:
-            uncropped.close()
+            images.close()
         self._cached[id(split)] = split, cached
         return report
 
@@ -385,9 +384,7 @@ class _Workers:
         try:
             with warnings.catch_warnings():
                 # Python 3.12 warns about forking a process with threads; the workers do not use the threads.
-                warnings.filterwarnings(
-                    "ignore", message="This process .* is multi-threaded", category=DeprecationWarning
-                )
+                warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
                 results = iter(self._loader)
             while waiting:
                 request, count = waiting.popleft()
@@ -404,11 +401,7 @@ class _Workers:
                         decoded.positions.extend(part.start + position for position in result.positions)
                         decoded.broken.extend(result.broken)
                     free.append(part.place)
-                if error is None:
-                    batch = request.batch(images[: len(decoded.positions)], decoded.positions)
-                    yield BatchResult(batch, decoded.broken)
-                else:
-                    yield error
+                yield error or request.result(images[: len(decoded.positions)], *decoded)
             next(results, None)  # the loader is then ready for the next epoch
         except RuntimeError as error:
             if (lost := lost_worker(error)) is None:

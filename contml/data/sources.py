@@ -21,12 +21,13 @@ from torch.utils import data
 
 from contml._support.conversion import ArrayLike
 from contml._support.errors import InputError
-from contml._support.packed import Packed, row_numbers, taken
+from contml._support.packed import Integers, Packed, row_numbers, taken
 from contml._support.packed_texts import as_texts
 from contml.data.decode import ImageItem, PixelArray, decode
 
 #: Left, top, right, bottom in pixels of the image file.
 Box: TypeAlias = "tuple[float, float, float, float]"
+_Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 #: The class of a path. A path of another class, such as a virtual file system, is kept as it is.
 _PATH = type(Path())
 
@@ -126,7 +127,7 @@ class Vector:
         picture: the source of the image itself, for galleries.
     """
 
-    values: np.ndarray[Any, np.dtype[np.float32]]
+    values: _Floats
     picture: ImageSource | None = None
     stamp = None
 
@@ -144,12 +145,7 @@ class Vectors(Packed[Vector]):
         rows: the row of `values` of each item `[N]`.
     """
 
-    def __init__(
-        self,
-        values: np.ndarray[Any, np.dtype[np.float32]],
-        pictures: Sequence[ImageSource],
-        rows: np.ndarray[Any, np.dtype[np.int64]],
-    ) -> None:
+    def __init__(self, values: _Floats, pictures: Sequence[ImageSource], rows: Integers) -> None:
         self.values, self.pictures, self.rows = values, pictures, rows
 
     def __len__(self) -> int:
@@ -345,27 +341,19 @@ class SquareCrop:
         width, height = picture.size
         size_text = f"{width} x {height} pixels"
         if self.image_size not in (None, picture.size):
-            annotated = "{} x {}".format(*self.image_size)
-            raise InputError(
-                str(self.file),
-                size_text,
-                f"must be {annotated}, the size that its annotation gives",
-                "were the images resized without the annotations?",
-            )
+            allowed = "must be {} x {}, the size that its annotation gives".format(*self.image_size)
+            hint = "were the images resized without the annotations?"
+            raise InputError(str(self.file), size_text, allowed, hint)
         x, y = left + size / 2, top + size / 2
         if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
-            raise InputError(
-                str(self.file),
-                f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}",
-                hint="check that the annotations belong to these images",
-            )
+            got = f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}"
+            raise InputError(str(self.file), got, hint="check that the annotations belong to these images")
         x0, y0 = max(0, int(left)), max(0, int(top))
         x1, y1 = min(width, int(left + size) + 2), min(height, int(top + size) + 2)
         crop = np.asarray(picture.crop((x0, y0, x1, y1)))
-        padding = [int(np.ceil(max(0.0, d))) for d in (x0 - left, y0 - top, left + size - x1, top + size - y1)]
-        padded = Image.fromarray(
-            np.pad(crop, ((padding[1], padding[3]), (padding[0], padding[2]), (0, 0)), mode="edge")
-        )
-        corner = (left - x0 + padding[0], top - y0 + padding[1])
+        missing = (x0 - left, y0 - top, left + size - x1, top + size - y1)
+        before_x, before_y, after_x, after_y = (int(np.ceil(max(0.0, d))) for d in missing)
+        padded = Image.fromarray(np.pad(crop, ((before_y, after_y), (before_x, after_x), (0, 0)), mode="edge"))
+        corner = (left - x0 + before_x, top - y0 + before_y)
         box = (*corner, min(corner[0] + size, padded.width), min(corner[1] + size, padded.height))
         return np.asarray(padded.resize((self.side, self.side), Image.Resampling.BICUBIC, box))

@@ -340,23 +340,14 @@ class TableBuilder:
             return cells
         texts = compute.utf8_trim_whitespace(cells)
         short = texts.filter(compute.less_equal(compute.binary_length(texts), self._longest))
-        found = compute.value_counts(
-            short.filter(compute.is_in(compute.utf8_lower(short), pyarrow.array(self._words, text)))
-        )
-        for entry in found.to_pylist():
+        is_missing_word = compute.is_in(compute.utf8_lower(short), pyarrow.array(self._words, text))
+        found = compute.value_counts(short.filter(is_missing_word)).to_pylist()
+        for entry in found:
             self._missing[name][entry["values"]] += entry["counts"]
-        words = pyarrow.array(["", *(entry["values"] for entry in found.to_pylist())], text)
+        words = pyarrow.array(["", *(entry["values"] for entry in found)], text)
         return compute.if_else(compute.is_in(texts, words), pyarrow.scalar(None, text), texts)
 
-    def table(
-        self,
-        form: str,
-        delimiter: str | None = None,
-        *,
-        lines: bool = True,
-        opaque: Mapping[str, str] | None = None,
-        left_out: Mapping[str, int] | None = None,
-    ) -> Table:
+    def table(self, form: str, delimiter: str | None = None, *, lines: bool = True) -> Table:
         """Return the table of all rows.
 
         Raises:
@@ -369,16 +360,11 @@ class TableBuilder:
             problem = f"{filled[-1][1:-1]} has values, but no name"
             raise InputError(str(self.path), problem, "the first line must name the columns")
         columns = {name: column for name, column in columns.items() if name not in unnamed or name in filled}
-        return Table(
-            self.path, form, columns, self._numbers() if lines else None, opaque or {}, delimiter, left_out or {}
-        )
-
-    def _numbers(self) -> Sequence[int]:
-        """Return the line of each row. Most files have no blank lines."""
-        count = len(self._lines)
-        first = self._lines[0] if count else 0
-        is_plain = bool((np.frombuffer(self._lines, np.int64) == np.arange(first, first + count)).all())
-        return range(first, first + count) if is_plain else self._lines
+        first = self._lines[0] if self._lines else 0
+        plain = range(first, first + len(self._lines))  # most files have no blank lines
+        is_plain = np.array_equal(np.frombuffer(self._lines, np.int64), np.arange(plain.start, plain.stop))
+        numbers = plain if is_plain else self._lines
+        return Table(self.path, form, columns, numbers if lines else None, delimiter=delimiter)
 
 
 def _joined(chunks: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime, time
 from itertools import islice
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
     Raises:
         InputError: no such file or sheet, damaged, too large, or it has merged cells or formulas without values.
     """
-    sheet = options.sheet
+    sheet, limit = options.sheet, options.max_bytes // _SHEET_SHARE
     content = read_content(path, option, options.max_bytes, options.too_many_bytes)
     try:
         import openpyxl
@@ -49,9 +50,8 @@ def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             size = sum(member.file_size for member in packed.infolist())
-            if size > options.max_bytes // _SHEET_SHARE:
-                limit, hint = options.max_bytes // _SHEET_SHARE, "save the sheet as CSV"
-                raise options.too_many_bytes(path, f"unpacks to {size:,} bytes", limit, hint)
+            if size > limit:
+                raise options.too_many_bytes(path, f"unpacks to {size:,} bytes", limit, "save the sheet as CSV")
             sheets = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True).worksheets
             filled = {found.title: rows for found in sheets if (rows := _sheet_rows(path, found, options))}
             if sheet is not None and sheet not in filled:
@@ -69,9 +69,8 @@ def read_sheet(path: Path, option: str, options: TableOptions) -> Table:
         raise InputError(str(path), f"not readable as .xlsx ({one_line(error)[:160]})") from None
     (_, header), *rows = filled[chosen]
     width = max(len(row) for _, row in filled[chosen])
-    table_names = column_names(
-        path, ["" if value is None else str(_sheet_value(value)) for value in _padded(header, width)]
-    )
+    texts = ["" if value is None else str(_sheet_value(value)) for value in _padded(header, width)]
+    table_names = column_names(path, texts)
     builder = TableBuilder(path, options)
     builder.name(table_names)
     for start in range(0, len(rows), _CHUNK):
@@ -107,9 +106,8 @@ def _check_sheet(path: Path, sheet: bytes) -> None:
         cells = ", ".join(cell.decode() for cell in merged[:3])
         raise InputError(str(path), f"merged cells ({cells})", hint="unmerge them, and fill each")
     if formula := _NO_VALUE.search(sheet):
-        cell = formula[1].decode()
         hint = "open the file in a spreadsheet program, and save it"
-        raise InputError(f"{path}: cell {cell}", "a formula without a value", hint=hint)
+        raise InputError(f"{path}: cell {formula[1].decode()}", "a formula without a value", hint=hint)
 
 
 def _sheet_value(value: Any) -> Any:
@@ -138,9 +136,8 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
             schema, metadata = file.schema_arrow, file.metadata
             if metadata.num_rows > options.max_rows:
                 raise options.too_many_rows(path, f"{metadata.num_rows:,} rows")
-            opaque = {
-                name: what for name, kind in zip(schema.names, schema.types, strict=True) if (what := _opaque(kind))
-            }
+            described = dict(zip(schema.names, map(_opaque, schema.types), strict=True))
+            opaque = {name: what for name, what in described.items() if what}
             names = [name for name in schema.names if name not in opaque]
             _check_parquet_size(path, metadata, {*names}, options)
         classes = _class_names(schema.metadata or {})
@@ -169,7 +166,8 @@ def read_parquet(path: Path, option: str, options: TableOptions) -> Table:
     builder = TableBuilder(path, options)
     builder.name([table_names[name] for name in columns])
     builder.add(np.arange(1, len(arrow_table) + 1), {table_names[name]: cells for name, cells in columns.items()})
-    return builder.table("Parquet", lines=False, opaque={table_names[name]: what for name, what in opaque.items()})
+    described = {table_names[name]: what for name, what in opaque.items()}
+    return replace(builder.table("Parquet", lines=False), opaque=described)
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
@@ -238,12 +236,8 @@ def _opaque(kind: Any) -> str:
         if not is_text(kind) and not is_number(kind) and not types.is_boolean(kind) and not types.is_null(kind):
             return f"lists of {kind}"[:60]
         return ""
-    if (
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_struct(kind)
-    ):
+    is_opaque = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_struct)
+    if any(is_kind(kind) for is_kind in is_opaque):
         return "bytes or structures (save images to files and give their paths)"
     known = types.is_boolean(kind) or types.is_null(kind) or types.is_temporal(kind) or types.is_decimal(kind)
     return "" if known or is_text(kind) or is_number(kind) else f"cells of the type {kind}"[:60]
@@ -273,9 +267,8 @@ def _plain(cells: Any) -> Any:
     if types.is_float16(kind):
         return _plain(cells.cast(pyarrow.float32()))
     if types.is_floating(kind):
-        return pyarrow.chunked_array(
-            [compute.if_else(compute.is_nan(chunk), pyarrow.scalar(None, kind), chunk) for chunk in cells.chunks], kind
-        )
+        null = pyarrow.scalar(None, kind)
+        return pyarrow.chunked_array([compute.if_else(compute.is_nan(x), null, x) for x in cells.chunks], kind)
     if types.is_integer(kind):
         with suppress(pyarrow.ArrowInvalid):  # numbers beyond 63 bits are texts
             return cells.cast(pyarrow.int64())
@@ -372,14 +365,8 @@ class _TableText(NamedTuple):
 
     def _rows(self, quoting: int) -> Iterator[tuple[int, list[str]]]:
         """Yield the line and the cells of each row, the header first."""
-        skip = self.delimiter != " "
-        rows: Any = csv.reader(
-            io.StringIO(self.text, newline="\n"),
-            delimiter=self.delimiter,
-            strict=True,
-            skipinitialspace=skip,
-            quoting=quoting,  # type: ignore[arg-type]
-        )
+        form: Any = {"delimiter": self.delimiter, "skipinitialspace": self.delimiter != " ", "quoting": quoting}
+        rows: Any = csv.reader(io.StringIO(self.text, newline="\n"), strict=True, **form)
         number, width = self.lines_before + 1, 0
         try:
             for row in rows:
@@ -394,9 +381,9 @@ class _TableText(NamedTuple):
                     raise InputError(f"{self.path}:{first}", problem, hint=hint)
                 yield first, cells
         except csv.Error as error:
-            spaces = '" ' in self.text[:_SNIFFED_TEXT].partition("\n")[0]
-            hint = f"if spaces separate the cells, {self.options.set_by}delimiter=' '"
-            hint = hint if spaces else "close every double quote"
+            hint = "close every double quote"
+            if '" ' in self.text[:_SNIFFED_TEXT].partition("\n")[0]:
+                hint = f"if spaces separate the cells, {self.options.set_by}delimiter=' '"
             raise InputError(f"{self.path}:{number}", f"not CSV ({error})", hint=hint) from None
 
     def _checked(self, number: int, cells: list[str], width: int) -> list[str]:

@@ -136,11 +136,9 @@ def records_table(
             keys = [*names, *new]
             names = dict(zip(keys, column_names(path, keys), strict=True))
             builder.name([names[key] for key in new])
-        builder.add(
-            np.array([number for number, _ in chunk]),
-            {name: [record.get(key) for _, record in chunk] for key, name in names.items()},
-        )
-    return builder.table(form, lines=numbered, left_out=left_out)
+        cells = {name: [record.get(key) for _, record in chunk] for key, name in names.items()}
+        builder.add(np.array([number for number, _ in chunk]), cells)
+    return replace(builder.table(form, lines=numbered), left_out=left_out or {})
 
 
 def _read_json_lines(path: Path, text: str, options: TableOptions) -> Table:

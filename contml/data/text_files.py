@@ -38,20 +38,13 @@ _MOST_ENDINGS = 6
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
 _VARIATIONS = "\ufe0e\ufe0f"
 #: Apostrophes and hyphens that look the same.
-_PUNCTUATION = {
-    **dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'"),
-    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
-}
+_PUNCTUATION = dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'")
+_PUNCTUATION |= dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-")
 #: The most names that `spelled_alike` compares.
 _MOST_COMPARED = 1_000_000
 #: The marks at the beginning of a file that define its encoding. The UTF-32 mark begins with the UTF-16 mark.
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def _too_large(path: Path, got: str) -> InputError:
@@ -107,7 +100,7 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
     Raises:
         InputError: it is not text of this encoding, or has NUL characters.
     """
-    codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
+    codec = next((codec for mark, codec in _MARKS.items() if content.startswith(mark)), encoding)
     if codec in ("utf-8", "utf-8-sig") and b"\0" in content[:1000]:
         remedy = f"save it as text in UTF-8{hint}, or let its name end as its format does"
         raise InputError(str(path), "not text (it has NUL bytes)", hint=remedy)

@@ -55,7 +55,10 @@ def points(values: Any, where: str) -> Array:
     Raises:
         InputError: a value is not a number, or the lists have different lengths.
     """
-    array = _array(values, where)
+    try:  # Without a dtype, numpy would turn [1, "0"] into texts.
+        array: Array = values if isinstance(values, np.ndarray) else np.array(values, object)
+    except ValueError:
+        raise InputError(where, "lists of different lengths", "must all have one length") from None
     if array.dtype.kind in "iuf":
         return array.astype(np.float64)
     cells = array.ravel().tolist()
@@ -66,16 +69,6 @@ def points(values: Any, where: str) -> Array:
         return np.array(cells, np.float64).reshape(array.shape)
     except OverflowError:
         raise InputError(where, "a number too large for 64 bits") from None
-
-
-def _array(values: Any, where: str) -> Array:
-    if isinstance(values, np.ndarray):
-        return values
-    try:
-        # Without a dtype, numpy would turn [1, "0"] into texts.
-        return np.array(values, object)
-    except ValueError:
-        raise InputError(where, "lists of different lengths", "must all have one length") from None
 
 
 def pairs(values: object, count: int, first: int, where: str) -> tuple[tuple[int, int], ...]:
@@ -133,10 +126,8 @@ def refuse_outside(
     joint = int(wrong.argmax())
     problem = f"{names[joint]} is at {joints[joint, 0]:g}, {joints[joint, 1]:g}"
     if unmarked[joint]:
-        problem += f" ({unmarked.sum()} such joints)"
-        raise InputError(
-            where, problem, "must be a place in the image", "mark joints that are not annotated as not visible"
-        )
+        problem, hint = f"{problem} ({unmarked.sum()} such joints)", "mark joints that are not annotated as not visible"
+        raise InputError(where, problem, "must be a place in the image", hint)
     allowed = f"must be in its image {image} of {size[0]:g} x {size[1]:g} pixels"
     raise InputError(where, problem, allowed, "check whether the images were resized")
 
@@ -182,9 +173,8 @@ def read_map(path: Path) -> tuple[Array, Sequence[int]]:
 def _numbers(path: Path, picture: Image.Image) -> tuple[Array, str, Sequence[int]]:
     """Return the numbers in a file, Pillow's mode, and the palette."""
     if picture.format not in _LOSSLESS or picture.info.get("compression") in ("jpeg", "tiff_jpeg"):
-        raise InputError(
-            str(path), f"{picture.format} is lossy, which changes class numbers", hint="save label maps as PNG"
-        )
+        got = f"{picture.format} is lossy, which changes class numbers"
+        raise InputError(str(path), got, hint="save label maps as PNG")
     # Pillow scales grey of 2 and 4 bits to 0..255; class numbers are the values in the file.
     tiles = getattr(picture, "tile", ())
     raw_mode = str(tiles[0].args) if tiles and picture.mode == "L" else ""

@@ -249,6 +249,6 @@ def test_ctrl_c_prints_no_tracebacks(tmp_path):
 
 @pytest.mark.parametrize("offset", [3, 4])
 def test_positions_of_a_part_of_a_batch(offset):
-    batch = Request(5, [7, 8, 9], offset, None).batch(torch.zeros(2), [0, 2])
+    batch = Request(5, [7, 8, 9], offset, None).result(torch.zeros(2), [0, 2], []).batch
     assert (batch.positions.tolist(), batch.rows.tolist()) == ([offset, offset + 2], [7, 9])
     assert (batch.step, batch.skipped) == (5, 1)

@@ -106,11 +106,8 @@ def map_colours(labels: Array) -> Array:
 
 def map_legend(names: Sequence[str], ignore: int | None = None) -> list[tuple[str, str]]:
     """Return the legend of label maps of classes 0, 1, ...: colours and names. Class `ignore` is left out."""
-    colours = {
-        name: colour
-        for number, (name, colour) in enumerate(zip(names, class_colours(len(names)), strict=True))
-        if number != ignore
-    }
+    numbered = enumerate(zip(names, class_colours(len(names)), strict=True))
+    colours = {name: colour for number, (name, colour) in numbered if number != ignore}
     return [(f"#{red:02x}{green:02x}{blue:02x}", name) for name, (red, green, blue) in colours.items()]
 
 
@@ -155,17 +152,10 @@ class LabelMapExplainer:
         side = size // 3
         x, y = (self.renderer.map(row) for row in rows)
         states = np.where((x >= 0) & (y >= 0), np.where(x == y, 0, 1), 2)
-        difference = np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[states]
-        return [
-            *(
-                (title, draw_label_map(picture, label_map, side, share=0.6))
-                for title, picture, label_map in zip(("query", "item"), pictures, (x, y), strict=True)
-            ),
-            (
-                "orange: where the maps differ",
-                Image.fromarray(difference).resize((side, side), Image.Resampling.NEAREST),
-            ),
-        ]
+        difference = Image.fromarray(np.array([_SAME, _DIFFERENT, _IGNORED], np.uint8)[states])
+        drawn = [draw_label_map(*each, side, share=0.6) for each in zip(pictures, (x, y), strict=True)]
+        differing = difference.resize((side, side), Image.Resampling.NEAREST)
+        return [("query", drawn[0]), ("item", drawn[1]), ("orange: where the maps differ", differing)]
 
 
 def draw_label_map(image: Image.Image, labels: Array, size: int, share: float = _SHARE) -> Image.Image:

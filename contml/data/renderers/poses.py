@@ -57,11 +57,10 @@ class PoseRenderer:
             raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
         joint_mask = np.asarray(np.isfinite(joints).all(axis=1))
         if self.visible is not None:
-            visible = self.visible[row]
-            if np.shape(visible) != (len(joints),):
-                allowed = f"must be a boolean per joint, [{len(joints)}]"
-                raise InputError("visible", f"shape {np.shape(visible)}", allowed)
-            joint_mask &= np.asarray(visible, bool)
+            visible = np.asarray(self.visible[row], bool)
+            if visible.shape != (len(joints),):
+                raise InputError("visible", f"shape {visible.shape}", f"must be a boolean per joint, [{len(joints)}]")
+            joint_mask &= visible
         invalid_limbs = [pair for pair in self.skeleton if not all(0 <= joint < len(joints) for joint in pair)]
         if invalid_limbs:
             raise InputError("skeleton", f"joints {invalid_limbs[0]}", f"must be from 0 to {len(joints) - 1}")
@@ -147,11 +146,8 @@ def _skeleton_layer(
     names = names if len(names) == len(points) else [""] * len(points)
     limb = max(1.4 * _SUPERSAMPLING, size / 64)  # widths in supersampled pixels
     rim = max(0.55 * _SUPERSAMPLING, size / 220)
-    lines = [
-        (_limb_colour(names[a], names[b]), tuple(points[[a, b]].ravel().tolist()))
-        for a, b in skeleton
-        if shown[a] and shown[b]
-    ]
+    limbs = [(a, b) for a, b in skeleton if shown[a] and shown[b]]
+    lines = [(_limb_colour(names[a], names[b]), tuple(points[[a, b]].ravel().tolist())) for a, b in limbs]
     dots = [(_COLOURS[_side(names[int(joint)])], points[joint].tolist()) for joint in np.flatnonzero(shown)]
     layer = Image.new("RGBA", (size, size))
     draw = ImageDraw.Draw(layer)
