@@ -5,6 +5,4 @@ from contml.models.embedding import EmbeddingModel
 from contml.models.maps import LEVELS
 from contml.models.network import PixelFormat
 
-__all__ = [
-    "BACKBONES", "LEVELS", "EmbeddingModel", "PixelFormat", "backbone_names",
-]  # fmt: skip
+__all__ = ["BACKBONES", "LEVELS", "EmbeddingModel", "PixelFormat", "backbone_names"]

@@ -145,12 +145,9 @@ def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
 
 def _cut_classifier(module: nn.Module) -> int:
     """Remove the last layer with 1000 outputs of a torchvision model, and return the width of its input."""
-    name, layer = [
-        (name, layer)
-        for name, layer in module.named_modules()
-        if (isinstance(layer, nn.Linear) and layer.out_features == 1000)
-        or (isinstance(layer, nn.Conv2d) and layer.out_channels == 1000)  # squeezenet
-    ][-1]
+    # In squeezenet, it is a convolution.
+    layers = [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    name, layer = [each for each in layers if len(each[1].weight) == 1000][-1]
     parent, _, child = name.rpartition(".")
     setattr(module.get_submodule(parent), child, nn.Identity())
     return int(layer.weight.shape[1])
@@ -165,9 +162,8 @@ def _timm(name: str, weights: str, pretrained: bool) -> Built:
         raise InputError("weights", weights, f"must be none, DEFAULT or a local file for timm:{name}")
     if not timm.is_model(name):
         names = [f"timm:{model_name}" for model_name in timm.list_models()]
-        raise InputError(
-            "backbone", f"timm:{name}", "no such model", did_you_mean(f"timm:{name}", names, "see timm.list_models()")
-        )
+        hint = did_you_mean(f"timm:{name}", names, "see timm.list_models()")
+        raise InputError("backbone", f"timm:{name}", "no such model", hint)
     model_name, _, tag = name.partition(".")
     tags = [other.partition(".")[2] for other in timm.list_pretrained(f"{model_name}.*")]
     if tag and tag not in tags:
@@ -186,9 +182,8 @@ def _timm(name: str, weights: str, pretrained: bool) -> Built:
 
         raise _not_downloaded(f"{weights} of timm:{name}", constants.HF_HUB_CACHE, error) from error
     config: Any = module.pretrained_cfg
-    return Built(
-        module, width_of(module, config["input_size"][-1]), PixelFormat(tuple(config["mean"]), tuple(config["std"]))
-    )
+    pixel_format = PixelFormat(tuple(config["mean"]), tuple(config["std"]))
+    return Built(module, width_of(module, config["input_size"][-1]), pixel_format)
 
 
 def _import_backbone(name: str) -> nn.Module:

@@ -95,10 +95,12 @@ class EmbeddingModel(Network):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        self.normalize = normalize
-        self.freeze_batch_norm = freeze_batch_norm
-        self.levels = levels
-        self.pooling = pooling
+        self.normalize, self.freeze_batch_norm, self.levels, self.pooling = (
+            normalize,
+            freeze_batch_norm,
+            levels,
+            pooling,
+        )
         if nested_dims is not None:
             check_nested(nested_dims, dim, levels)
         #: The lengths of embeddings that are trained, if there are nested ones. The last one is the whole length.
@@ -110,9 +112,8 @@ class EmbeddingModel(Network):
         if file is not None and not pretrained:
             weights, file = "none", None
         state = None if file is None else network_of(read(file))  # before the backbone is built, which is slow
-        self.backbone, width, self.pixel_format = build(
-            backbone, "none" if file else weights, feature_dim, pretrained=pretrained
-        )
+        built = build(backbone, "none" if file else weights, feature_dim, pretrained=pretrained)
+        self.backbone, width, self.pixel_format = built
         #: The name of the backbone in a config. For a module that was passed, the name of its class.
         self.backbone_name = name = name_of(backbone)
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]

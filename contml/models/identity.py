@@ -31,12 +31,8 @@ def identity(model: EmbeddingModel, resize: int, crop: int) -> str:
         resize: images are resized to this many pixels square; unused for a model of features.
         crop: the centre of this many pixels square is the input.
     """
-    facts: dict[str, Any] = {
-        "backbone": model.backbone_name,
-        "levels": model.levels,
-        "pooling": model.pooling,
-        "normalize": model.normalize,
-    }
+    facts: dict[str, Any] = {"backbone": model.backbone_name, "levels": model.levels}
+    facts |= {"pooling": model.pooling, "normalize": model.normalize}
     tensors = model.state_dict()
     for name, module in model.named_modules():
         if isinstance(module, _NormBase):

@@ -18,16 +18,25 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
     Raises:
         InputError: no module has such an output.
     """
-    map_modules: list[tuple[str, int]] = []
+    outputs = [
+        (name, each) for name, each in _outputs(backbone) if name and isinstance(each, Tensor) and each.ndim == 4
+    ]
+    widths = [(name, maps.shape[1]) for name, maps in outputs if maps.shape[2] * maps.shape[3] > 1]
+    if not widths:
+        got, hint = f"{type(backbone).__name__} has no feature maps", "choose a convolutional network"
+        raise InputError("backbone", got, hint=hint)
+    return widths[-1]
 
-    def note(name: str, output: Any) -> None:
-        if isinstance(output, Tensor) and output.ndim == 4 and output.shape[2] * output.shape[3] > 1:
-            map_modules.append((name, output.shape[1]))
 
+def _outputs(backbone: nn.Module) -> list[tuple[str, Any]]:
+    """Return the name and the output of each module for one image, in the order in which the modules end.
+
+    The last one is the backbone itself. Its name is "".
+    """
+    outputs: list[tuple[str, Any]] = []
     handles = [
-        module.register_forward_hook(lambda _module, _inputs, output, name=name: note(name, output))
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: outputs.append((name, output)))
         for name, module in backbone.named_modules()
-        if name
     ]
     was_training = backbone.training
     try:
@@ -36,10 +45,7 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
         backbone.train(was_training)
         for handle in handles:
             handle.remove()
-    if not map_modules:
-        got, hint = f"{type(backbone).__name__} has no feature maps", "choose a convolutional network"
-        raise InputError("backbone", got, hint=hint)
-    return map_modules[-1]
+    return outputs
 
 
 #: Global pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, or the sum of both.
@@ -71,17 +77,12 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
     Raises:
         InputError: the backbone has no such pooling.
     """
-    outputs: dict[str, Tensor] = {}
-    handles = [
-        module.register_forward_hook(lambda _module, _given, output, key=key: outputs.update({key: output}))
-        for key, module in backbone.named_modules()
-        if isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1))
-    ]
-    features = dry_run(backbone, flat_features).data_ptr() if handles else 0
-    for handle in handles:
-        handle.remove()
+    modules = [(key, each) for key, each in backbone.named_modules() if isinstance(each, nn.AdaptiveAvgPool2d)]
+    pools = {key for key, each in modules if each.output_size in (1, (1, 1))}
+    *outputs, (_, output) = _outputs(backbone)
+    features = flat_features(output).data_ptr() if pools else 0
     # The output of the right pool shares its memory with the features. Squeeze-and-excitation blocks have pools too.
-    last_pool = next((key for key, output in outputs.items() if output.data_ptr() == features), None)
+    last_pool = next((key for key, each in outputs if key in pools and each.data_ptr() == features), None)
     if last_pool is None:
         allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
         hint = "or set model.levels to the module whose maps are pooled"

@@ -40,9 +40,8 @@ def read(file: Path) -> dict[str, Tensor]:
         raise InputError(subject, "a folder", f"must be a file that ends in {', '.join(FILES)}")
     if not file.is_file():
         address = _ADDRESSES.get(file.name)
-        raise InputError(
-            subject, "no such file", hint=f"download it from {address}, or set weights=none" if address else ""
-        )
+        hint = f"download it from {address}, or set weights=none" if address else ""
+        raise InputError(subject, "no such file", hint=hint)
     if file.suffix not in FILES:
         raise InputError(subject, f"suffix {file.suffix!r}", f"must end in {', '.join(FILES)}")
     try:
@@ -111,9 +110,8 @@ def check_options(file: Path, state: Mapping[str, Tensor], layers: nn.Module, **
     shapes = {f"head.{key}": list(value.shape) for key, value in layers.state_dict().items()}
     saved = {key: list(value.shape) for key, value in state.items() if key.startswith("head.")}
     if shapes != saved and saved and shapes:
-        raise InputError(
-            f"weights {file}", f"the head is {saved}", f"must be {shapes}", "set model.dim and model.levels"
-        )
+        hint = "set model.dim and model.levels"
+        raise InputError(f"weights {file}", f"the head is {saved}", f"must be {shapes}", hint)
 
 
 def _yaml(value: Any) -> str:
@@ -156,17 +154,11 @@ def misfits(own: Mapping[str, Tensor], state: dict[str, Tensor], removed: Set[st
     counters = "num_batches_tracked"  # absent from old files, and not needed
     missing = [key for key in own if key not in saved and not key.endswith(counters)]
     unexpected = [key for key in saved if key not in own and key not in removed and not key.startswith(_CLASSIFIERS)]
-    shapes = [
-        f"{key} {list(saved[key].shape)} for {list(own[key].shape)}"
-        for key in own
-        if key in saved and saved[key].shape != own[key].shape
-    ]
+    differing = [key for key in own if key in saved and saved[key].shape != own[key].shape]
+    shapes = [f"{key} {list(saved[key].shape)} for {list(own[key].shape)}" for key in differing]
     kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
-    return [
-        f"{len(keys)} {kind} ({', '.join(keys[:3])}{', ...' if len(keys) > 3 else ''})"
-        for kind, keys in kinds.items()
-        if keys
-    ]
+    names = {kind: ", ".join([*keys[:3], *["..."] * (len(keys) > 3)]) for kind, keys in kinds.items() if keys}
+    return [f"{len(kinds[kind])} {kind} ({examples})" for kind, examples in names.items()]
 
 
 def _renamed(own: Mapping[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -191,10 +183,8 @@ def load_head(head: nn.Module, state: dict[str, Tensor]) -> bool:
     expected = head.state_dict()
     saved = {key: state[f"head.{key}"] for key in expected if f"head.{key}" in state}
     # Without the prefix, the file is not of this model: its head is a classifier.
-    fits = any(key.startswith("backbone.") for key in state) and all(
-        key in saved and saved[key].shape == value.shape for key, value in expected.items()
-    )
-    if fits:
+    is_own = any(key.startswith("backbone.") for key in state)
+    if fits := is_own and all(key in saved and saved[key].shape == each.shape for key, each in expected.items()):
         head.load_state_dict(saved)
     return fits
 

@@ -8,7 +8,5 @@ from contml.training.options import Training
 from contml.training.step import EmbeddingStep, TrainingStep
 from contml.training.trainer import Interrupted, Trainer
 
-__all__ = [
-    "HDML", "OPTIMIZERS", "SCHEDULES", "EmbeddingStep", "Interrupted", "RankingStep", "Trainer", "Training",
-    "TrainingStep", "TripletStep", "load_weights",
-]  # fmt: skip
+__all__ = ["HDML", "OPTIMIZERS", "SCHEDULES", "EmbeddingStep", "Interrupted", "RankingStep", "Trainer", "Training"]
+__all__ += ["TrainingStep", "TripletStep", "load_weights"]

@@ -102,12 +102,8 @@ def clip(accelerator: Accelerator, parameters: Sequence[nn.Parameter], norm: flo
 def changes(network: nn.Module, optimizer: optim.Optimizer) -> bool:
     """Return True if the gradients change the network: a gradient is not 0, and its learning rate is not 0."""
     own = {id(parameter) for parameter in network.parameters()}
-    gradients = [
-        parameter.grad
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if group["lr"] > 0 and id(parameter) in own and parameter.grad is not None
-    ]
+    trained = [parameter for group in optimizer.param_groups if group["lr"] > 0 for parameter in group["params"]]
+    gradients = [each.grad for each in trained if id(each) in own and each.grad is not None]
     return bool(get_total_norm(gradients, math.inf) != 0)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,9 @@ from contml.losses.proxies import ClassIndex
 from contml.losses.triplet import TripletMarginLoss, batch_triplets
 from contml.processes import gather_rows
 from contml.training.step import TrainingStep
+
+#: The distance that negatives are moved to: that of the positive, or a number.
+Reference: TypeAlias = Literal["positive"] | float
 
 
 class HDML(TrainingStep):
@@ -108,7 +111,6 @@ class HDML(TrainingStep):
         super().__init__(chunk_size, loss=loss)
         if alpha is None:
             alpha = 90.0 if isinstance(loss, NPairsLoss) else 7.0
-        initial_losses = {"initial_loss": initial_loss, "initial_generator_loss": initial_generator_loss}
         self.alpha, self.beta, self.reference = alpha, beta, reference
         self.softmax_weight, self.softmax_reduction = softmax_weight, softmax_reduction
         self.reconstruction_weight = reconstruction_weight
@@ -124,7 +126,7 @@ class HDML(TrainingStep):
         )
         self.softmax = nn.Linear(feature_dim, num_classes)
         # J_avg, J_gen: means of the last epoch, and sums of the current one.
-        means = [torch.inf if value is None else value for value in initial_losses.values()]
+        means = [torch.inf if value is None else value for value in (initial_loss, initial_generator_loss)]
         self.register_buffer("means", torch.tensor(means))
         self.register_buffer("sums", torch.zeros(2))
         self.register_buffer("count", torch.zeros(()))
@@ -244,12 +246,8 @@ class HDML(TrainingStep):
     @torch.no_grad()
     def _update(self, real: Tensor, synthetic: Tensor, generator: Tensor, share: Tensor) -> None:
         """Add this step to the sums. After an epoch, the sums become the new means."""
-        self._last = {
-            "metric_loss": real.detach(),
-            "synthetic_loss": synthetic.detach(),
-            "generator_loss": generator.detach(),
-            "synthetic_share": share.detach(),
-        }
+        self._last = {"metric_loss": real.detach(), "synthetic_loss": synthetic.detach()}
+        self._last |= {"generator_loss": generator.detach(), "synthetic_share": share.detach()}
         self.sums += torch.stack((real, generator))
         self.count += 1
         epoch_ended = self.count >= self.steps_per_epoch
@@ -272,12 +270,7 @@ class Tuples(NamedTuple):
 
 
 def pull(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    alpha: float,
-    average: Tensor,
-    reference: Literal["positive"] | float = "positive",
+    anchor: Tensor, positive: Tensor, negative: Tensor, alpha: float, average: Tensor, reference: Reference = "positive"
 ) -> Tensor:
     """Move negatives towards their anchors, and return z^ `[..., d]`: the lower the average loss, the nearer they get.
 

@@ -180,21 +180,14 @@ def cosine(
     decay_steps = max(1, total_steps - warmup_steps)
 
     def factor(step: int) -> float:
-        return (
-            (step + 1) / (warmup_steps + 1)
-            if step < warmup_steps
-            else (1 + math.cos(math.pi * (step - warmup_steps) / decay_steps)) / 2
-        )
+        if step < warmup_steps:
+            return (step + 1) / (warmup_steps + 1)
+        return (1 + math.cos(math.pi * (step - warmup_steps) / decay_steps)) / 2
 
     return LambdaLR(optimizer, factor)
 
 
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw}
 
-SCHEDULES: dict[str, Callable[..., LRScheduler]] = {
-    "constant": constant,
-    "inverse": inverse,
-    "step": step,
-    "milestones": milestones,
-    "cosine": cosine,
-}
+SCHEDULES: dict[str, Callable[..., LRScheduler]] = {"constant": constant, "inverse": inverse, "step": step}
+SCHEDULES |= {"milestones": milestones, "cosine": cosine}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from contml.evaluation.evaluated import FeatureComparison, Selection
 from contml.evaluation.evaluators import Found
 from contml.evaluation.intervals import paired_interval
 from contml.evaluation.results import Evaluation
+
+#: Tensors by name.
+Tensors: TypeAlias = Mapping[str, Tensor]
 
 
 class Candidate(NamedTuple):
@@ -64,10 +67,14 @@ class BestWeights:
             result: its values of each query.
             epoch: the number of finished epochs.
         """
-        weights = candidate.model.state_dict()
-        if candidate.event == "features":
-            return self.update_features(evaluation, result.values, weights)
-        return self.update(evaluation, result.values, epoch, weights, result.items)
+        weights, value = candidate.model.state_dict(), evaluation.main.model
+        if candidate.event == "evaluation":
+            return self.update(evaluation, result.values, epoch, weights, result.items)
+        chosen = _better(evaluation, value, self.value)
+        self.features = FeatureComparison(value, self.value, self.epoch, chosen)
+        if chosen:
+            self._take(value, 0, result.values, weights)
+        return chosen
 
     def sentences(self) -> list[str]:
         """Return a sentence on the choice between the trained model and the untrained features.
@@ -79,12 +86,7 @@ class BestWeights:
         return [self.features.sentence(self.evaluation, self.metric)]
 
     def update(
-        self,
-        evaluation: Evaluation,
-        values: Tensor,
-        epoch: int,
-        weights: Mapping[str, Tensor],
-        items: Tensor | None = None,
+        self, evaluation: Evaluation, values: Tensor, epoch: int, weights: Tensors, items: Tensor | None = None
     ) -> bool:
         """Record an evaluation of the validation split. Return True if its weights are the best so far.
 
@@ -108,23 +110,7 @@ class BestWeights:
             self.features = replace(self.features, chosen=False)
         return True
 
-    def update_features(self, evaluation: Evaluation, values: Tensor, weights: Mapping[str, Tensor]) -> bool:
-        """Record the untrained features, after the untrained model. Return True if the features are better.
-
-        Args:
-            evaluation: the metrics.
-            values: the main metric of each query `[Q]`.
-            weights: the weights of the model without a head.
-        """
-        value = evaluation.main.model
-        chosen = _better(evaluation, value, self.value)
-        self.features = FeatureComparison(value, self.value, self.epoch, chosen)
-        if not chosen:
-            return False
-        self._take(value, 0, values, weights)
-        return True
-
-    def _take(self, value: float, epoch: int, values: Tensor, weights: Mapping[str, Tensor]) -> None:
+    def _take(self, value: float, epoch: int, values: Tensor, weights: Tensors) -> None:
         self.value, self.epoch, self._values = value, epoch, values
         self.weights = {key: tensor.detach().to("cpu", copy=True) for key, tensor in weights.items()}
 
@@ -152,9 +138,7 @@ class BestWeights:
         values = {"best": self._values, "last": self._last}
         return numbers, values if self._items is None else {**values, "items": self._items}
 
-    def load_state(
-        self, numbers: Mapping[str, Any], tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor]
-    ) -> None:
+    def load_state(self, numbers: Mapping[str, Any], tensors: Tensors, weights: Tensors) -> None:
         """Continue from the result of `state`, and the best weights."""
         self.epoch, self.value, self.since = numbers["epoch"], numbers["value"], numbers["since"]
         self.metric = numbers["metric"]

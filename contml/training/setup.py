@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 #: The options of `accelerate launch` other than DDP, by environment variable.
-_OTHERS = {
-    "ACCELERATE_USE_FSDP": "FSDP",
-    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
-    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
-    "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism",
-}
+_OTHERS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+_OTHERS |= {"ACCELERATE_USE_MEGATRON_LM": "Megatron-LM"}
+_OTHERS |= {"ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism"}
 
 #: The number of training images whose features give a head its start.
 _MOST_IMAGES = 4096
@@ -44,11 +41,7 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
     Raises:
         InputError: the device does not support the precision, or `accelerate launch` asks for more.
     """
-    from accelerate import (  # here: slow to import
-        Accelerator,
-        DistributedDataParallelKwargs,
-        InitProcessGroupKwargs,
-    )
+    from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs  # here: slow to import
     from accelerate.state import AcceleratorState
 
     check_range(Literal["auto", "cpu", "cuda"], "device", device)

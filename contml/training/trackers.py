@@ -105,10 +105,8 @@ def _started(name: TrackerName, run: Run, config: Mapping[str, Any], step: int |
     try:
         tracker.start()
         if step is None:
-            plain = {
-                key: value if isinstance(value, bool | int | float | str) else json.dumps(value)
-                for key, value in flat(config).items()
-            }
+            values = flat(config).items()
+            plain = {key: x if isinstance(x, bool | int | float | str) else json.dumps(x) for key, x in values}
             tracker.store_init_configuration(plain)
     except Exception as error:  # of the package: no login, no network, a full disk
         hint = "run 'wandb login', or set WANDB_MODE=offline" if name == "wandb" else "omit it"

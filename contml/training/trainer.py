@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ from contml.training.setup import accelerator, check_flip, check_items, paramete
 from contml.training.step import TrainingStep
 from contml.training.trackers import RunLog
 
+#: A method of a model: outputs of images.
+Method: TypeAlias = Callable[[Tensor], Tensor]
 #: Approximate maximum of training rows in metrics.jsonl.
 _ROWS = 2000
 
@@ -268,11 +270,7 @@ class Trainer:
         return *(result or received), missing
 
     def outputs(
-        self,
-        split: Split,
-        model: nn.Module | None = None,
-        among: Tensor | None = None,
-        function: Callable[[Tensor], Tensor] | None = None,
+        self, split: Split, model: nn.Module | None = None, among: Tensor | None = None, function: Method | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the outputs of the model for a split, on every process, and unreadable rows.
 
@@ -322,18 +320,14 @@ class Trainer:
         scaler = self.accelerator.scaler
         best, values = ({}, {}) if self.best is None else self.best.state()
         selection = None if self.best is None else self.best.summary()
-        numbers = {
-            "epoch": self.epoch,
-            "step": self.step,
-            "finished": self.finished,
+        numbers: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "finished": self.finished}
+        numbers |= {
             "trained": self.trained,
             "best": best,
             "selection": None if selection is None else asdict(selection),
-            "schedule": self.schedule.state_dict(),
-            "scaler": {} if scaler is None else scaler.state_dict(),
-            "config": self.config,
-            "labels": self.labels.identity,
         }
+        numbers |= {"schedule": self.schedule.state_dict(), "scaler": {} if scaler is None else scaler.state_dict()}
+        numbers |= {"config": self.config, "labels": self.labels.identity}
         tensors = {"model": model.state_dict(), "step": self.training_step.state_dict(), "selection": values}
         # The state is last: training goes on from it, and writes again what came before.
         self._save_weights("last", model.state_dict())
@@ -421,9 +415,7 @@ class Trainer:
                 hint = "lower the learning rate or clip the gradients; earlier checkpoints are kept"
                 raise DivergedError(name, got, hint=hint)
 
-    def _outputs_of_some(
-        self, function: Callable[[Tensor], Tensor] | None = None, model: nn.Module | None = None
-    ) -> Tensor:
+    def _outputs_of_some(self, function: Method | None = None, model: nn.Module | None = None) -> Tensor:
         """Return the outputs for some training images, drawn with a fixed seed `[N, ...]`.
 
         Arguments are as in `outputs`.
