@@ -136,13 +136,7 @@ def predicted(labels: LabelSpace, rows: Tensor, weights: Tensor) -> Predicted:
 
 
 def answer_of(
-    found: Predicted,
-    q: int,
-    space: LabelSpace,
-    calibration: Calibration | None,
-    neighbours: int,
-    row: int | None,
-    same: bool,
+    found: Predicted, q: int, space: LabelSpace, calibration: Calibration | None, k: int, row: int | None, same: bool
 ) -> Answer:
     """Return the answer to query q.
 
@@ -151,7 +145,7 @@ def answer_of(
         q: the number of the query.
         space: the training labels.
         calibration: of the spread.
-        neighbours: number of training items.
+        k: number of training items.
         row: the training item whose label is the answer. None for a mean.
         same: whether the query is itself a training item.
     """
@@ -168,4 +162,4 @@ def answer_of(
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
     label = labels[[q]].as_root()
-    return Answer(space.title, text, value, low, high, bound, bound_text, level, neighbours, row, same, label)
+    return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, label)

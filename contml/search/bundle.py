@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
@@ -38,10 +38,9 @@ _FILES = (WEIGHTS, LABELS, README, RECORD)
 #: Largest bundle.json in bytes, and largest side of an image in pixels.
 _LIMIT, _LARGEST_SIDE = 1 << 24, 1 << 13
 
-_Channels: TypeAlias = tuple[float, float, float]
 _DAMAGED = "export the run again"
 #: Pixels are divided by their standard deviations.
-_LEAST_STD = 1e-6
+_Std: TypeAlias = Annotated[float, Field(ge=1e-6)]
 
 
 class SavedPixelFormat(BaseModel):
@@ -49,16 +48,10 @@ class SavedPixelFormat(BaseModel):
 
     model_config = STRICT
 
-    mean: _Channels
-    std: _Channels
+    mean: tuple[float, float, float]
+    std: tuple[_Std, _Std, _Std]
     maximum: int = Field(ge=1)
     order: Literal["RGB", "BGR"]
-
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
-        if min(self.std) < _LEAST_STD:
-            raise ValueError(f"std must be at least {_LEAST_STD}")
-        return self
 
 
 class Transform(BaseModel):
@@ -179,8 +172,7 @@ def _read_run(run: Run) -> SavedModel:
     file = run.checkpoints / f"{evaluated.checkpoint}.safetensors"
     weights, config, values = _load(file)
     try:
-        all_options = values["config"]
-        images = all_options["images"]
+        images = values["config"]["images"]
         bundle = Bundle(
             name=run.name,
             checkpoint="best" if evaluated.checkpoint == "best" else "last",
@@ -223,10 +215,8 @@ def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]
 
 
 #: The layers whose width is the length of the features, the first that a model without a backbone has.
-_INPUTS = (
-    *("head.weight", "head.linear.weight", "network.head.weight", "network.head.linear.weight"),
-    *("decoder.image.weight", "decoder.places.0.weight"),
-)
+_INPUTS = ["head.weight", "head.linear.weight", "network.head.weight", "network.head.linear.weight"]
+_INPUTS += ["decoder.image.weight", "decoder.places.0.weight"]
 
 
 def _feature_dim(run: Run, evaluated: Evaluated, weights: Mapping[str, Tensor]) -> int:

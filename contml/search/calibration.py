@@ -45,6 +45,8 @@ from contml.evaluation.results import Ranking
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
+#: What a calibration gives of a label distance: both ends, or only the upper one.
+Form: TypeAlias = Literal["interval", "bound"]
 LEVEL = 0.9
 #: Largest file of a run in bytes. It has at most two numbers per knot. A curve has at most as many knots as pairs.
 _LIMIT = 1 << 24
@@ -241,10 +243,8 @@ class Calibration(BaseModel):
         if self.kind == "probability":
             return f"{start}: {100 * self.check.expected:.1f} % on average; true for {observed}"
         width = f"{measure.before}{number(self.check.width or 0)}{measure.after}"
-        beyond = 100 * (1 - self.check.known)
-        rest = (
-            f"; {beyond:.1f} % of test pairs are farther apart than all pairs of the validation split" if beyond else ""
-        )
+        far = 100 * (1 - self.check.known)
+        rest = f"; {far:.1f} % of test pairs are farther apart than all pairs of the validation split" if far else ""
         return f"{start} holds for {observed}, mean width {width}{rest}"
 
     def save(self, path: Path) -> None:
@@ -262,11 +262,7 @@ class Calibration(BaseModel):
 
 
 def calibrate(
-    pairs: Pairs,
-    kind: LabelKind,
-    level: float = LEVEL,
-    form: Literal["interval", "bound"] = "interval",
-    largest: float = math.inf,
+    pairs: Pairs, kind: LabelKind, level: float = LEVEL, form: Form = "interval", largest: float = math.inf
 ) -> Calibration | None:
     """Fit a calibration to the pairs of the validation split. Return None if it has too few queries for the level.
 
@@ -281,12 +277,11 @@ def calibrate(
     _, unit, count = np.unique(pairs.units, return_inverse=True, return_counts=True)
     m = len(count)
     weights = np.broadcast_to((1 / count[unit])[:, None], e.shape)  # of a pair, up to a factor: each unit counts as one
+    numbers: dict[str, Any] = {"nearest": e.shape[1], "queries": len(e)}
     if kind != "graded":
         curve = _isotonic(e, y == 0, weights, increasing=False)
-        numbers = {"distances": curve.x.tolist(), "estimates": curve.y.tolist(), "margins": None}
-        return Calibration.model_validate(
-            {"kind": "probability", "nearest": e.shape[1], "level": None, "queries": len(e), **numbers}, strict=False
-        )
+        numbers |= {"distances": curve.x.tolist(), "estimates": curve.y.tolist(), "margins": None}
+        return Calibration.model_validate({"kind": "probability", "level": None, **numbers}, strict=False)
     if level * (m + 1) > m:
         return None
     fold = (np.random.default_rng(0).permutation(m) % _FOLDS)[unit]
@@ -300,11 +295,9 @@ def calibrate(
     q = max(scores.flatten()[order][reached.argmax()], 0.0)
     f, g = _curves(e, y, weights)
     knots = np.unique([*f.x, *g.x, e.max()])
-    numbers = {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
+    numbers |= {"distances": knots.tolist(), "estimates": f(knots).tolist(), "margins": (q * g(knots)).tolist()}
     numbers |= {} if math.isinf(largest) else {"largest": largest}
-    return Calibration.model_validate(
-        {"kind": form, "nearest": e.shape[1], "level": level, "queries": len(e), **numbers}, strict=False
-    )
+    return Calibration.model_validate({"kind": form, "level": level, **numbers}, strict=False)
 
 
 def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -> None:

@@ -169,10 +169,8 @@ class Embedder:
         except FileNotFoundError:
             pass
         problem = "no labels of training items, which predictions and label queries need"
-        hint = (
-            "judgments and shortened embeddings have none; 'contml evaluate' adds labels to an older run; "
-            "'contml export --no-labels' leaves them out"
-        )
+        hint = "judgments and shortened embeddings have none; 'contml evaluate' adds labels to an older run"
+        hint += "; 'contml export --no-labels' leaves them out"
         raise InputError(self.bundle.name, problem, hint=hint)
 
     @property
@@ -452,11 +450,8 @@ _ANSWERED = 256
 #: Why an image has no embedding.
 _NOT_FINITE = "its embedding is not finite"
 #: The parts of a model, by their sections in a config.
-_SCHEMA = {
-    "model": Section(EmbeddingModel),
-    "captioner": Section(Captioner, required=False),
-    "decoder": Section(DECODERS, required=False, contract=Decoder),
-}
+_SCHEMA = {"model": Section(EmbeddingModel), "captioner": Section(Captioner, required=False)}
+_SCHEMA |= {"decoder": Section(DECODERS, required=False, contract=Decoder)}
 
 
 def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contml._support.errors import InputError
 from contml._support.files import EMBEDDINGS, VECTORS, check_suffix
@@ -15,9 +15,6 @@ from contml.evaluation.embed import BATCH
 from contml.evaluation.embed_parts import embed_to
 from contml.search.embedder import Embedder
 from contml.search.inputs import NamedImage, SourceItem, split_of
-
-#: The name of the images among the parts.
-_SPLIT = "images"
 
 
 class Written(NamedTuple):
@@ -78,18 +75,9 @@ def embed_to_file(
     if vectors := [item.source.values for item in items if isinstance(item.source, Vector)]:
         content = hashlib.blake2b(b"".join(vector.tobytes() for vector in vectors), digest_size=8)
         settings["vectors"] = content.hexdigest()  # they have no stamp, as image files have
-    made, resumed = embed_to(
-        out,
-        settings,
-        {_SPLIT: split},
-        embedder.model,
-        images,
-        write,
-        device=embedder.device,
-        batch_size=batch_size,
-        cluster=cluster,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"batch_size": batch_size, "cluster": cluster, "progress": progress}
+    splits = {"images": split}
+    made, resumed = embed_to(out, settings, splits, embedder.model, images, write, device=embedder.device, **how)
     return Written(made.items, made.dim, resumed, made.broken)
 
 

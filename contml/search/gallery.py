@@ -51,34 +51,22 @@ def write_gallery(path: Path, title: str, note: str, results: Sequence[QueryResu
         results: the items found for each query. A picture that cannot be read is a crossed square.
     """
     check_gallery(path)
-    entries = [
-        {
-            "name": page_text(query.name),
-            "picture": _jpeg(_query_drawing(query, answers)),
-            "answers": [page_text(str(answer)) for answer in answers],
-            "hits": [
-                {
-                    "rank": hit.rank,
-                    "name": page_text(hit.id),
-                    "picture": _jpeg(_hit_drawing(hit)),
-                    "searched": [page_text(text) for text in _searched(query, hit)],
-                    "texts": [
-                        page_text(text) for text in (*_known(query, hit), *_meaning(hit), *_answered(query, hit))
-                    ],
-                    "folded": [page_text(text) for text in _about(query, hit)],
-                }
-                for hit in hits
-            ],
-        }
-        for query, hits, answers in results
-    ]
+    drawings = {"query_picture": _query_picture, "hit_picture": _hit_picture}
+    texts = {"shown": page_text, "searched_of": _searched, "texts_of": _texts, "others_of": _about}
     template = page_template(Path(__file__).with_name("gallery.html"))
-    write_new(path, template.render(title=page_text(title), note=page_text(note), queries=entries).encode())
+    write_new(path, template.render(title=title, note=note, results=results, **drawings, **texts).encode())
 
 
-def _meaning(hit: SearchHit) -> list[str]:
+def _texts(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
+    """Return the texts of an item: the labels that its metadata have, its distance, and its predicted labels.
+
+    A label that was searched for is left out.
+    """
+    known = [f"{title}: {_label_text(each, hit.metadata[title])}" for title, each in _known_labels(query, hit).items()]
     words = list(hit.meaning.values()) if hit.is_same else [f"{name} {text}" for name, text in hit.meaning.items()]
-    return [f"distance {score_text(hit.distance)}", *words]
+    first = _searched(query, hit)
+    answers = [text for text in (f"{name}: {each}" for name, each in hit.answer_texts.items()) if text not in first]
+    return [*known, f"distance {score_text(hit.distance)}", *words, *answers]
 
 
 def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
@@ -101,23 +89,9 @@ def _label_text(labels: LabelSpace, value: Any) -> str:
         return str(value)
 
 
-def _known(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """Return the labels of the item that its metadata have, without a label that was searched for."""
-    return [
-        f"{title}: {_label_text(labels, hit.metadata[title])}" for title, labels in _known_labels(query, hit).items()
-    ]
-
-
 def _known_labels(query: NamedImage | TypedLabel, hit: SearchHit) -> dict[str, LabelSpace]:
     searched = {query.labels.title} if isinstance(query, TypedLabel) else set()
     return {each.title: each.labels for each in hit.answers if each.title in hit.metadata.keys() - searched}
-
-
-def _answered(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
-    """Return the other labels of the item, as predicted."""
-    first = _searched(query, hit)
-    texts = [f"{title}: {text}" for title, text in hit.answer_texts.items()]
-    return [text for text in texts if text not in first]
 
 
 def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
@@ -128,18 +102,18 @@ def _about(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
     return [f"{name}: {value}" for name, value in hit.metadata.items() if name not in left_out]
 
 
-def _query_drawing(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> Image.Image:
+def _query_picture(query: NamedImage | TypedLabel, answers: Sequence[Answer]) -> str:
     """Draw a query. A label is drawn, or written as text."""
     if isinstance(query, TypedLabel):
-        return label_picture(query.labels, 0, _SIDE, query.name)
-    return name_picture(query.name) if query.vector is not None else _drawing(query.source, answers)
+        return _jpeg(label_picture(query.labels, 0, _SIDE, query.name))
+    return _jpeg(name_picture(query.name) if query.vector is not None else _drawing(query.source, answers))
 
 
-def _hit_drawing(hit: SearchHit) -> Image.Image:
+def _hit_picture(hit: SearchHit) -> str:
     """Return the picture of an item. For a vector, draw its name."""
     if FILE not in hit.metadata:
-        return name_picture(hit.id)
-    return _drawing(source_of(hit.file, hit.metadata.get(BOX)), hit.answers)
+        return _jpeg(name_picture(hit.id))
+    return _jpeg(_drawing(source_of(hit.file, hit.metadata.get(BOX)), hit.answers))
 
 
 def _drawing(source: ImageSource, answers: Sequence[Answer] = ()) -> Image.Image:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
 from contml._support.errors import InputError, one_line
 from contml._support.files import GRAPHS, check_new_file, check_suffix, temporary_folder, write_new
@@ -93,7 +92,7 @@ def write_graph(embedder: Embedder, file: Path) -> Graph:
     with torch.no_grad():
         expected = module(checked).numpy()
         try:
-            save, run = _onnx(_program(module, traced), traced, name, description)
+            save, run = _onnx(module, traced, name, description)
         except Exception as error:  # a user's own network may raise anything, and so may the libraries
             raise _not_exported(embedder, one_line(error)) from error
         with temporary_folder(file.parent, file) as temporary:
@@ -143,32 +142,19 @@ def _description(embedder: Embedder, given: dict[str, Any]) -> dict[str, Any]:
 _Writer = tuple[Callable[[Path], Any], Callable[[Path, Any], Floats]]  # saves the graph; runs a saved one
 
 
-def _any_number() -> tuple[dict[int, Any]]:
-    """Return the shape of the input, whose first dimension is of any size."""
-    return ({0: torch.export.Dim("N")},)  # here: torch.export.Dim imports for half a second
-
-
-def _program(module: nn.Module, items: Tensor) -> ExportedProgram:
-    """Export the network with torch.export, for any number of items."""
-    with contextlib.redirect_stderr(io.StringIO()):  # on an error it prints the network so far
-        program = torch.export.export(module, (items,), dynamic_shapes=_any_number())
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # paths of this machine
-    return program
-
-
-def _onnx(program: ExportedProgram, items: Tensor, name: str, about: str) -> _Writer:
+def _onnx(module: nn.Module, items: Tensor, name: str, about: str) -> _Writer:
+    """Export the network with torch.export and ONNX, for any number of items."""
     import onnxruntime
 
-    graph = torch.onnx.export(
-        program,
-        (items,),
-        dynamo=True,
-        dynamic_shapes=_any_number(),  # again, for the name of the dimension
-        input_names=[name],
-        output_names=["embeddings"],
-        verbose=False,
-    )
+    # The shape of the input, whose first dimension is of any size. Here: torch.export.Dim imports for half a second.
+    shapes = ({0: torch.export.Dim("N")},)
+    with contextlib.redirect_stderr(io.StringIO()):  # on an error it prints the network so far
+        program = torch.export.export(module, (items,), dynamic_shapes=shapes)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    # The shapes again, for the name of the dimension.
+    names: dict[str, Any] = {"input_names": [name], "output_names": ["embeddings"], "dynamic_shapes": shapes}
+    graph = torch.onnx.export(program, (items,), dynamo=True, verbose=False, **names)
     assert graph is not None
     for node in graph.model.graph:
         node.metadata_props.pop("pkg.torch.onnx.stack_trace", None)

@@ -21,7 +21,7 @@ from contml.evaluation.embed_parts import EmbedRows, Mask, Parts, Rows
 from contml.search.embedder import Embedder
 from contml.search.index import Index
 from contml.search.inputs import NamedImage, changed, split_of, typed_cells
-from contml.search.segments import ROWS, Value
+from contml.search.segments import ROWS, Metadata, Value
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
@@ -109,7 +109,7 @@ def add_images(
     index: Index,
     model: Embedder,
     images: Sequence[NamedImage],
-    metadata: Mapping[str, Mapping[str, Value]] | None = None,
+    metadata: Metadata | None = None,
     progress: Callable[[int], None] = lambda _: None,
     *,
     cluster: str = "",
@@ -260,12 +260,7 @@ def shown_files(index: Index, ids: Sequence[str], metadata: Sequence[Mapping[str
 
 
 def _add_parts(
-    index: Index,
-    model: Embedder,
-    parts: Parts,
-    images: Sequence[NamedImage],
-    metadata: Mapping[str, Mapping[str, Value]],
-    result: Added,
+    index: Index, model: Embedder, parts: Parts, images: Sequence[NamedImage], metadata: Metadata, result: Added
 ) -> None:
     """Add the embeddings of all parts to an index, in the order of the images, a segment at a time."""
     held: list[tuple[NamedImage, Any, bytes]] = []

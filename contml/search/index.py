@@ -274,10 +274,8 @@ class Index:
             items.rows.update(zip(names, range(count, count + len(names)), strict=True))
             for name in names:
                 items.removed.pop(name, None)
-            self._items = items._replace(
-                ids=np.concatenate([items.ids, np.array(names, object)]),
-                live=np.append(items.live, np.ones(len(names), np.bool_)),
-            )
+            live = np.append(items.live, np.ones(len(names), np.bool_))
+            self._items = items._replace(ids=np.concatenate([items.ids, np.array(names, object)]), live=live)
 
     def _write(
         self,
@@ -371,13 +369,9 @@ class Index:
             if items.live.all() and all(rows == ROWS for rows in [*self._manifest.segments.values()][:-1]):
                 return
             rows = np.flatnonzero(items.live)
-            last, written = self._write(
-                items.ids[rows].tolist(),
-                {column: self._vectors_read(column)[0][rows] for column in self._manifest.dims},
-                self._metadata_of(rows),
-                self._sources_of(rows),
-                self.columns,
-            )
+            vectors = {column: self._vectors_read(column)[0][rows] for column in self._manifest.dims}
+            names, entries, sources = items.ids[rows].tolist(), self._metadata_of(rows), self._sources_of(rows)
+            last, written = self._write(names, vectors, entries, sources, self.columns)
             log = [(name, source, -1) for name, source in items.removed.items()]
             self._commit_removed(log, segments=written, last=last)
             segments.remove_unused(self.path, self._manifest)
@@ -640,7 +634,4 @@ def _entries(metadata: object, count: int) -> list[Mapping[str, Any]]:
     for entry in entries:
         if not isinstance(entry, Mapping) or not all(isinstance(key, str) and key for key in entry):
             raise InputError("metadata", repr(entry)[:100], "must be numbers and texts by name")
-    return [
-        {key: value.item() if isinstance(value, np.generic) else value for key, value in entry.items()}
-        for entry in entries
-    ]
+    return [{key: x.item() if isinstance(x, np.generic) else x for key, x in entry.items()} for entry in entries]

@@ -95,20 +95,18 @@ def _kind(given: Any) -> str:
     return f"a {type(given).__name__}{shape}"
 
 
-def _vector(given: Any, number: int, feature_dim: int, places: tuple[int, ...] | None) -> Vector:
+def _vector(given: Any, number: int, dim: int, places: tuple[int, ...] | None) -> Vector:
     """Return features of an image, for a model of features.
 
     `places` are the other dimensions of a map. If it is None, any number of places is allowed.
     """
-    kind = (
-        f"a vector of {feature_dim} numbers" if places == () else f"a map [{(places or ['places'])[0]}, {feature_dim}]"
-    )
+    kind = f"a vector of {dim} numbers" if places == () else f"a map [{(places or ['places'])[0]}, {dim}]"
     allowed = f"must be {kind}: the model was trained on features, not on images"
     given = given.values if isinstance(given, Vector) else given
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiu":
         raise InputError(f"item {number}", _kind(given), allowed, f"give a file of vectors: {', '.join(VECTORS)}")
     fits = given.ndim == 2 and len(given) > 0 if places is None else given.shape[:-1] == places
-    if not given.ndim or given.shape[-1] != feature_dim or not fits:
+    if not given.ndim or given.shape[-1] != dim or not fits:
         raise InputError(f"item {number}", f"{given.dtype} {list(given.shape)}", allowed)
     if not bool(np.isfinite(given).all()):
         raise InputError(f"item {number}", "not finite", "must be finite numbers")

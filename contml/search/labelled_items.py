@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ _DAMAGED = "run 'contml evaluate' again, or export the run again"
 
 #: The ranking of a search by image: embedding distance, or the distance of label vectors.
 By = Literal["embedding", "labels"]
+#: The ranking of a split, its unreadable rows, and the split.
+Ranked: TypeAlias = tuple[Ranking, Tensor, Split]
 
 
 class Errors(NamedTuple):
@@ -178,32 +180,20 @@ class LabelledItems:
         embeddings: `[N, d]` in float32, as the model gives them.
         labels: N labels.
         coordinates: the map from labels to coordinates. None for classes.
-        label_values: the coordinates of each label `[N, r]`. For classes, their ids `[N]`.
+        values: the coordinates of each label `[N, r]`. For classes, their ids `[N]`.
         record: the record of the fit.
     """
 
     def __init__(
-        self,
-        embeddings: Tensor,
-        labels: LabelSpace,
-        coordinates: Coordinates | None,
-        label_values: Tensor,
-        record: Record,
+        self, embeddings: Tensor, labels: LabelSpace, coordinates: Coordinates | None, values: Tensor, record: Record
     ) -> None:
         self.embeddings, self.labels, self.coordinates, self.record = embeddings, labels, coordinates, record
-        self.posterior = Posterior(embeddings, label_values, record.neighbours, record.scale)
-        self._terms = [
-            (space if present is None else space[present].as_root(), present) for space, present in labels.terms
-        ]
+        self.posterior = Posterior(embeddings, values, record.neighbours, record.scale)
+        self._terms = [(space if has is None else space[has].as_root(), has) for space, has in labels.terms]
 
     @classmethod
     def make(
-        cls,
-        train: tuple[Tensor, Split],
-        identity: str,
-        total: int,
-        val: tuple[Ranking, Tensor, Split] | None,
-        test: tuple[Ranking, Tensor, Split] | None,
+        cls, train: tuple[Tensor, Split], identity: str, total: int, val: Ranked | None, test: Ranked | None
     ) -> LabelledItems:
         """Fit to training items. Validation queries calibrate and choose, and test queries give the errors.
 
@@ -223,19 +213,11 @@ class LabelledItems:
         assert values is not None
         groups = split.groups if split.exclude_group else None
         asked, tested = (None if each is None else _Queries.of(labels, *each) for each in (val, test))
-        posterior = Posterior.fit(
-            embeddings, values, None if asked is None else (asked.embeddings, asked.label_values(coordinates)), groups
-        )
-        saved, _ = to_saved(labels)
+        queries = None if asked is None else (asked.embeddings, asked.label_values(coordinates))
+        posterior = Posterior.fit(embeddings, values, queries, groups)
         blank = PredictionRecord(calibration=None, test=Errors())
-        record = Record(
-            identity=identity,
-            total=total,
-            neighbours=posterior.k,
-            scale=posterior.scale,
-            labels=saved,
-            predictions=(blank,) * len(labels.terms),
-        )
+        fit: dict[str, Any] = {"neighbours": posterior.k, "scale": posterior.scale, "labels": to_saved(labels)[0]}
+        record = Record(identity=identity, total=total, predictions=(blank,) * len(labels.terms), **fit)
         made = cls(embeddings, labels, coordinates, values, record)
         predictions = tuple(made._fitted(n, asked, tested) for n in range(len(labels.terms)))
         search = None if val is None or coordinates is None else made._searching(*val)
@@ -395,10 +377,8 @@ class LabelledItems:
         if least >= self.far > 0:
             words = labels.text(nearest_row).split("\n")[0]
             away = f", {labels.measure.text(least)} away" if labels.kind == "graded" else ""
-            remarks.append(
-                f"{whole.text(n) or labels.title} is far from all training labels"
-                + (f": the nearest is {words}{away}" if words else "")
-            )
+            remark = f"{whole.text(n) or labels.title} is far from all training labels"
+            remarks.append(f"{remark}: the nearest is {words}{away}" if words else remark)
         given = label if isinstance(label, dict) else {labels.title: label}
         for space, _ in labels.terms:
             typed = given.get(space.title)
@@ -467,9 +447,7 @@ class LabelledItems:
         numbers = torch.arange(len(self.labels)) if present is None else present.nonzero()[:, 0]
         kept = [None] * len(embeddings) if found.rows is None else numbers[found.rows].tolist()
         neighbours, calibration = rows.shape[1], record.predictions[n].calibration
-        return [
-            answer_of(found, q, space, calibration, neighbours, kept[q], bool(same[q])) for q in range(len(embeddings))
-        ]
+        return [answer_of(found, q, space, calibration, neighbours, kept[q], bool(same[q])) for q in range(len(rows))]
 
     def error_rows(self) -> list[list[str]]:
         """Return a table of the errors of predictions in the unit of the labels.
@@ -502,9 +480,8 @@ class LabelledItems:
                 found.append(f"{start}: right with {100 * check.expected:.1f} % on average; right for {share}")
             else:
                 width = f"{space.measure.before}{number(check.width)}{space.measure.after}"
-                found.append(
-                    f"{start}: {percent(calibration.level or 0)} interval holds for {share}, mean bound {width}"
-                )
+                level = percent(calibration.level or 0)
+                found.append(f"{start}: {level} interval holds for {share}, mean bound {width}")
         return found
 
 
@@ -593,16 +570,15 @@ def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordi
     names = ("coordinates", *Coordinates._fields)
     values, landmarks, offsets, projection = [tensors.get(name, torch.empty(0)) for name in names]
     dims = (values.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
-    types = landmarks.dtype == torch.int64 and all(
-        each.dtype == torch.float64 for each in (offsets, projection, values)
-    )
+    floats = (values, offsets, projection)
+    types = landmarks.dtype == torch.int64 and all(each.dtype == torch.float64 for each in floats)
     if not (
         dims
         and types
         and values.shape == (n, projection.shape[1])
         and len(landmarks) == len(offsets) == len(projection) > 0
         and 0 <= int(landmarks.min()) <= int(landmarks.max()) < n
-        and all(bool(each.isfinite().all()) for each in (values, offsets, projection))
+        and all(bool(each.isfinite().all()) for each in floats)
     ):
         raise InputError(str(path), "has no coordinates of its labels", hint=_DAMAGED)
     return Coordinates(landmarks, offsets, projection), values
@@ -627,11 +603,8 @@ def sample(labels: LabelSpace, dim: int) -> Tensor:
     while True:
         rows = order[:count].sort().values
         saved, tensors = to_saved(labels[rows].as_root())
-        size = (
-            (4 * dim + 8 * COORDINATES) * count
-            + len(saved.model_dump_json())
-            + sum(tensor.nbytes for tensor in tensors.values())
-        )
+        of_labels = len(saved.model_dump_json()) + sum(tensor.nbytes for tensor in tensors.values())
+        size = (4 * dim + 8 * COORDINATES) * count + of_labels
         if size <= MAX_BYTES or count <= 3:
             return rows
         count = max(3, int(0.9 * count * MAX_BYTES / size))

@@ -8,7 +8,6 @@ is compared with all rows by subtraction.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,12 +39,13 @@ def nearest_rows(queries: Floats, vectors: Floats, k: int, norm: float) -> Neare
 
     N is at least k. `norm` is at least the largest norm of a vector.
     """
+    faiss: Any = importlib.import_module("faiss")  # its type stubs lack most functions that are used here
     out = NearestRows(np.empty((len(queries), k)), np.empty((len(queries), k), np.int64))
     count = min(len(vectors), k + _SPARE)
     step = max(1, min(_QUERIES, _CANDIDATES // max(1, count)))
     for start in range(0, len(queries) if k else 0, step):
         part = queries[start : start + step]
-        approximate, rows = _faiss().knn(part, vectors, count)
+        approximate, rows = faiss.knn(part, vectors, count)
         nearest = _first(_distances(part, vectors, rows), rows, k)
         if count < len(vectors):
             # A product of float32 vectors x, y has an error of at most (d + 8) eps (|x| + |y|)^2, and may underflow.
@@ -57,14 +57,10 @@ def nearest_rows(queries: Floats, vectors: Floats, k: int, norm: float) -> Neare
     return out
 
 
-def _parts(vectors: Floats) -> Iterable[Floats]:
-    return (vectors[start : start + _SCANNED] for start in range(0, len(vectors), _SCANNED))
-
-
 def _scan(query: Floats, vectors: Floats, k: int) -> NearestRows:
     """Find the k nearest rows to one query `[d]`, by subtraction: `[k]` and `[k]`."""
-    parts = [_distances(query[None], part, np.arange(len(part))[None])[0] for part in _parts(vectors)]
-    squared = np.concatenate(parts)
+    parts = (vectors[start : start + _SCANNED] for start in range(0, len(vectors), _SCANNED))
+    squared = np.concatenate([_distances(query[None], part, np.arange(len(part))[None])[0] for part in parts])
     nearest = np.flatnonzero(squared <= np.partition(squared, k - 1)[k - 1])
     nearest = nearest[np.argsort(squared[nearest], kind="stable")[:k]]
     return NearestRows(squared[nearest], nearest)
@@ -85,8 +81,3 @@ def _first(squared: Squares, rows: Positions, k: int) -> NearestRows:
     order[tied] = np.lexsort((rows[tied], squared[tied]))
     order = order[:, :k]
     return NearestRows(np.take_along_axis(squared, order, 1), np.take_along_axis(rows, order, 1))
-
-
-def _faiss() -> Any:
-    """Return FAISS, imported on first use. Its type stubs lack most functions that are used here."""
-    return importlib.import_module("faiss")

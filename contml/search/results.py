@@ -73,14 +73,8 @@ class SearchHit(NamedTuple):
         text: dict[str, Any] = {"text": next(iter(self.meaning.values()))} if self.meaning else {}
         if self.answers:
             text["answers"] = [each.as_data() for each in self.answers]
-        return {
-            "rank": self.rank,
-            "id": self.id,
-            "distance": self.distance,
-            **numbers,
-            **text,
-            "metadata": self.metadata,
-        }
+        found = {"rank": self.rank, "id": self.id, "distance": self.distance, **numbers, **text}
+        return {**found, "metadata": self.metadata}
 
 
 class QueryResult(NamedTuple):
@@ -209,10 +203,8 @@ def results_of(
     keys: list[str] = []
     if calibration is not None and distances.size:
         if calibration.kind == "interval":
-            title, keys = (
-                f"label distance ({percent(calibration.level or 0)} interval)",
-                ["label_distance", "low", "high"],
-            )
+            title = f"label distance ({percent(calibration.level or 0)} interval)"
+            keys = ["label_distance", "low", "high"]
             numbers = np.stack(calibration.label_distance(distances), -1)  # [Q,k,3]
         else:
             title, keys = "same class", ["same_class"]

@@ -42,6 +42,8 @@ Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float32]]"
 Kind: TypeAlias = Literal["bool", "int", "float", "text"]
 #: A value of metadata; None if it is missing.
 Value: TypeAlias = bool | int | float | str | None
+#: The metadata of items by name.
+Metadata: TypeAlias = Mapping[str, Mapping[str, Value]]
 
 MANIFEST = "manifest.json"
 #: The most rows of a segment, metadata columns, and numbers of a vector.
@@ -216,15 +218,8 @@ def write_rows(path: Path, columns: Mapping[str, Any], dims: Mapping[str, int]) 
     if table.nbytes > 4 * len(table) * sum(dims.values()) + OTHER_BYTES // 2:
         raise InputError(str(path), f"{table.nbytes:,} bytes", "too many for a segment", "give less metadata")
     with atomic(path) as temporary:
-        parquet.write_table(
-            table,
-            temporary,
-            row_group_size=max(1, len(table)),
-            compression="none",
-            use_dictionary=False,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
+        plain = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
+        parquet.write_table(table, temporary, row_group_size=max(1, len(table)), compression="none", **plain)
 
 
 def read_rows(folder: Path, name: str, rows: int, wanted: Sequence[str], dims: Mapping[str, int]) -> dict[str, Any]:
@@ -386,11 +381,8 @@ def kind_of(key: str, value: object) -> Kind:
             except UnicodeEncodeError:
                 raise InputError(f"metadata {key}", repr(value), "must be valid Unicode") from None
             return "text"
-    raise InputError(
-        f"metadata {key}",
-        repr(value)[:100],
-        f"must be finite numbers, texts of {TEXT_BYTES // 4:,} characters, or None",
-    )
+    allowed = f"must be finite numbers, texts of {TEXT_BYTES // 4:,} characters, or None"
+    raise InputError(f"metadata {key}", repr(value)[:100], allowed)
 
 
 def widened(first: Kind | None, second: Kind) -> Kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ from contml.search.embedder import Embedder
 from contml.search.images import Added
 from contml.search.index import Index
 from contml.search.inputs import NamedImage, changed, named_vectors
-from contml.search.segments import Value
+from contml.search.segments import Metadata
 
 #: The distance of vectors that no model of contml made.
 Metric: TypeAlias = Literal["cosine", "euclidean"]
@@ -70,10 +70,7 @@ def compared(items: Sequence[NamedImage], metric: Metric | None) -> Floats:
 
 
 def add_vectors(
-    index: Index,
-    items: Sequence[NamedImage],
-    model: Embedder | None,
-    metadata: Mapping[str, Mapping[str, Value]] | None = None,
+    index: Index, items: Sequence[NamedImage], model: Embedder | None, metadata: Metadata | None = None
 ) -> Added:
     """Add vectors that are not in the index: all of them, or none.
 
@@ -136,10 +133,8 @@ def queries_of(index: Index, queries: Sequence[str]) -> tuple[list[NamedImage], 
             raise InputError(query, f"no id of {index.path}, and no file of vectors")
         items = named_vectors(path)
         vectors = compared(items, metric_of(index))
-        if vectors.shape[1] != index.dim:
-            raise InputError(
-                query, f"vectors of {vectors.shape[1]} numbers", f"must have {index.dim}, as in {index.path}"
-            )
+        if (dim := vectors.shape[1]) != index.dim:
+            raise InputError(query, f"vectors of {dim} numbers", f"must have {index.dim}, as in {index.path}")
         named += items
         parts.append(vectors)
     return named, np.concatenate(parts)
