@@ -25,8 +25,7 @@ def read_arrays(path: Path, most_bytes: int) -> dict[str, np.ndarray[Any, Any]]:
         with opened(path) as stream, zipfile.ZipFile(stream) as packed:
             size = sum(member.file_size for member in packed.infolist())
             if size > most_bytes:
-                got, allowed = f"unpacks to {size >> 20:,} MB", f"must be at most {most_bytes >> 20:,} MB"
-                raise InputError(str(path), got, allowed)
+                raise InputError(str(path), f"unpacks to {size >> 20:,} MB", f"must be at most {most_bytes >> 20:,} MB")
             return {member.filename.removesuffix(".npy"): _read(packed, member) for member in packed.infolist()}
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(str(path)) from None

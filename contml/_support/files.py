@@ -202,8 +202,7 @@ def write_folder(
         if temporary.parent != folder:
             temporary.rename(folder)
             return
-        missing = sorted(made.keys() - found.keys(), key=lambda name: (name == Path(last), name))
-        for name in missing:
+        for name in sorted(made.keys() - found.keys(), key=lambda name: (name == Path(last), name)):
             (folder / name).parent.mkdir(exist_ok=True)
             made[name].rename(folder / name)
 

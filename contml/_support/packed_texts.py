@@ -18,6 +18,13 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 _CHUNK = 1 << 16
 
 
+def _compute() -> Any:
+    """Return the functions of Arrow, which are imported on first use."""
+    from pyarrow import compute
+
+    return compute
+
+
 class Texts(Packed[str]):
     """Texts, such as names of files, in an array of Arrow with their bytes and 8 bytes more per text.
 
@@ -86,9 +93,7 @@ class Texts(Packed[str]):
 
     def packed(self) -> tuple[_Bytes, np.ndarray[Any, np.dtype[np.int32]]]:
         """Return the bytes of all texts, uint8, and the length of each text in bytes, int32 `[N]`."""
-        from pyarrow import compute
-
-        lengths = np.array(compute.binary_length(self.arrow), np.int32)
+        lengths = np.array(_compute().binary_length(self.arrow), np.int32)
         if not lengths.any():
             return np.empty(0, np.uint8), lengths
         _, ends, content = self.arrow.buffers()
@@ -97,9 +102,7 @@ class Texts(Packed[str]):
 
     def differs(self, other: Texts) -> _Mask:
         """Return which texts differ from the texts of the same rows of another, bool `[N]`."""
-        from pyarrow import compute
-
-        return np.asarray(compute.not_equal(self.arrow, other.arrow), bool)
+        return np.asarray(_compute().not_equal(self.arrow, other.arrow), bool)
 
     def __len__(self) -> int:
         return len(self.arrow)
@@ -130,9 +133,7 @@ class Texts(Packed[str]):
 
     def replaced(self, pattern: str, text: str) -> Texts:
         """Replace all matches of a pattern of RE2 in the bytes of the texts by `text`."""
-        from pyarrow import compute
-
-        return Texts.of_arrow(compute.replace_substring_regex(self.arrow, pattern, text))
+        return Texts.of_arrow(_compute().replace_substring_regex(self.arrow, pattern, text))
 
     def numbered(self) -> tuple[Texts, Integers]:
         """Return the different texts, in the order of the rows, and the number of each row's text `[N]`."""
@@ -146,21 +147,15 @@ class Texts(Packed[str]):
     @property
     def is_empty(self) -> _Mask:
         """True for each text without characters, bool `[N]`."""
-        from pyarrow import compute
-
-        return np.asarray(compute.binary_length(self.arrow)) == 0
+        return np.asarray(_compute().binary_length(self.arrow)) == 0
 
     def positions(self, among: Texts) -> Integers:
         """Return the first row of each text in `among` `[N]`, or -1 if it is not there."""
-        from pyarrow import compute
-
-        return np.asarray(compute.index_in(self.arrow, value_set=among.arrow).fill_null(-1), np.int64)
+        return np.asarray(_compute().index_in(self.arrow, value_set=among.arrow).fill_null(-1), np.int64)
 
     def order(self) -> Integers:
         """Return the rows in the order of their texts. Equal texts are in the order of the rows."""
-        from pyarrow import compute
-
-        return np.asarray(compute.array_sort_indices(self.arrow), np.int64)
+        return np.asarray(_compute().array_sort_indices(self.arrow), np.int64)
 
 
 class TextLists(Packed[list[str]]):
@@ -225,8 +220,7 @@ class TextLists(Packed[list[str]]):
         """Return the lists of some rows, in this order."""
         index = row_numbers(rows)
         lengths = self.lengths[index]
-        ends = np.cumsum(lengths)
-        positions = np.repeat(self.starts[index] - (ends - lengths), lengths) + np.arange(lengths.sum())
+        positions = np.repeat(self.starts[index] - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
         return self.of_lengths(self.texts.taken(positions), lengths)
 
     def kept(self, is_kept: _Mask) -> Self:
@@ -243,9 +237,8 @@ def as_texts(texts: Iterable[str]) -> Texts:
 def joined(columns: Sequence[Texts], separator: str) -> Texts:
     """Join the texts of each row `[N]` of several columns, with a separator between."""
     import pyarrow
-    from pyarrow import compute
 
     if len(columns) == 1:
         return columns[0]
     between = pyarrow.scalar(separator.encode(), pyarrow.large_binary())
-    return Texts.of_arrow(compute.binary_join_element_wise(*(each.arrow for each in columns), between))
+    return Texts.of_arrow(_compute().binary_join_element_wise(*(each.arrow for each in columns), between))

@@ -75,9 +75,7 @@ class TrainingProgress(Progress):
         loss = TextColumn("loss {task.fields[loss]:.4g}  {task.fields[rate]:.0f} images/s")
         columns = (epoch, *bar, loss, TimeRemainingColumn(), TextColumn("left"))
         super().__init__(*columns, console=console, disable=silent or not console.is_terminal)
-        self._id = self.add_task(
-            "train", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0
-        )
+        self._id = self.add_task("", total=self.total, completed=done, epoch=0, epochs=epochs, loss=math.nan, rate=0)
 
     @property
     def rate(self) -> float:

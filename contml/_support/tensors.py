@@ -36,8 +36,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], **values: Any) -> No
             content = content.clone()  # the format refuses weights that share memory (tied layers)
         storages.add(content.untyped_storage().data_ptr())
         contents[name] = content
-    checksums = {"values": _crc32_of_values(values), "tensors": _crc32(contents)}
-    text = json.dumps({**values, _CHECKSUMS: checksums})
+    text = json.dumps({**values, _CHECKSUMS: {"values": _crc32_of_values(values), "tensors": _crc32(contents)}})
 
     def save(temporary: Path) -> None:
         try:

@@ -56,17 +56,13 @@ def interval_texts(value: float, low: float, high: float) -> tuple[str, str, str
     `410,000`, `310,000`, `520,000`. Numbers that have no such digit are written as `value_text` does.
     """
     numbers = value, low, high
-    margin = min(value - low, high - value)
-    if not (margin > 0 and math.isfinite(margin)):
-        margin = (high - low) / 2
-    if not (margin > 0 and math.isfinite(margin)):
-        return value_text(value), value_text(low), value_text(high)
-    places = 1 - math.floor(math.log10(float(f"{margin:.1e}")))
+    margins = [each for each in (min(value - low, high - value), (high - low) / 2) if 0 < each < math.inf]
+    places = 1 - math.floor(math.log10(float(f"{margins[0]:.1e}"))) if margins else math.inf
     if places > _MOST_PLACES or max(map(abs, numbers)) >= 1e15:
         return value_text(value), value_text(low), value_text(high)
-    rounded = [round(number, places) + 0.0 for number in numbers]
+    rounded = [round(number, int(places)) + 0.0 for number in numbers]
     separator = "," if max(map(abs, rounded)) >= 1e4 else ""
-    first, second, third = (f"{number:{separator}.{max(0, places)}f}" for number in rounded)
+    first, second, third = (f"{number:{separator}.{max(0, int(places))}f}" for number in rounded)
     return first, second, third
 
 

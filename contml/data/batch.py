@@ -96,9 +96,8 @@ class SplitFeatures:
     def batch(self, request: Request) -> BatchResult:
         """Return the batch of a request, without broken images."""
         positions = [n for n, row in enumerate(request.rows) if row not in self.broken]
-        values = self.values[[request.rows[n] for n in positions]]
         broken = [(self.split.name(row), self.broken[row]) for row in request.rows if row in self.broken]
-        return request.result(values, positions, broken)
+        return request.result(self.values[[request.rows[n] for n in positions]], positions, broken)
 
 
 @dataclass(frozen=True)
@@ -173,11 +172,8 @@ class BatchDecoder:
         pixels: Any = self.transform(image, generator)
         shape = (self.crop, self.crop, 3)
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape != shape:
-            got = (
-                f"{pixels.dtype} {list(pixels.shape)}"
-                if isinstance(pixels, np.ndarray)
-                else f"a {type(pixels).__name__}"
-            )
+            is_array = isinstance(pixels, np.ndarray)
+            got = f"{pixels.dtype} {list(pixels.shape)}" if is_array else f"a {type(pixels).__name__}"
             raise InputError("transform", f"returned {got}", f"must return a numpy array, uint8 {list(shape)}")
         return pixels
 

@@ -219,8 +219,7 @@ class ImageCache:
         positions[[*unfound]] = _BROKEN
         size = self.arrays.stat().st_size if self.arrays.exists() else 0
         broken = [(split.name(row), cause) for row, cause in sorted(unfound.items())]
-        report = CacheReport(len(split), added, broken, size)
-        return CachedImages(self.arrays, self.kind, positions, checksums), report
+        return CachedImages(self.arrays, self.kind, positions, checksums), CacheReport(len(split), added, broken, size)
 
     def count_missing(self, split: Split) -> int:
         """Count the different images of a split that are not in the cache.

@@ -62,8 +62,7 @@ def with_validation(task: Task, names: Sequence[str], *, share: float, seed: int
     rows, val_rows = np.flatnonzero(~val_mask), np.flatnonzero(val_mask)
     train, val = task.train.subset(rows), task.train.subset(val_rows)
     if val.labels.class_ids is None and len(val) > _MANY:
-        queries = draw_queries(_QUERIES, taken(names, val_rows), seed)
-        query_rows, gallery = query_split(queries, len(val))
+        query_rows, gallery = query_split(draw_queries(_QUERIES, taken(names, val_rows), seed), len(val))
         val = replace(val, queries=query_rows, gallery=gallery)
     val = replace(val, recall_at=task.evaluated.recall_at, excluded={})
     train_groups = None if task.val_groups is None else taken(task.val_groups, rows)
@@ -177,9 +176,8 @@ def _drawn_items(labels: JudgedItems, names: Sequence[str], share: float, seed: 
     largest = int(sizes.argmax())
     together = (numbers == largest) & used if 2 * sizes[largest] > used.sum() else np.zeros(len(labels), dtype=bool)
     rows = np.flatnonzero(used & ~together)
-    order = np.argsort(np.asarray(names, dtype=object)[rows], kind="stable")
     first: dict[int, str] = {}
-    for row in rows[order].tolist():
+    for row in rows[np.argsort(np.asarray(names, dtype=object)[rows], kind="stable")].tolist():
         first.setdefault(int(numbers[row]), names[row])
     keys = [first[int(numbers[row])] for row in rows]
     if len(set(keys)) >= 2:

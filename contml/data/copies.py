@@ -63,8 +63,7 @@ def same_files(files: Sequence[str]) -> Array:
     if len(paths) == len(files):
         return contents
     path_ids, numbers = files.numbered()[1], np.arange(len(files))
-    first_rows = np.unique(path_ids, return_index=True)[1]
-    return np.where(files.is_empty, numbers, first_rows[contents[path_ids]])
+    return np.where(files.is_empty, numbers, np.unique(path_ids, return_index=True)[1][contents[path_ids]])
 
 
 def _first_equal(paths: Texts) -> Array:
@@ -112,8 +111,7 @@ def joined(groups: Sequence[str], images: Array) -> Sequence[str]:
     from scipy.sparse.csgraph import connected_components
 
     names, numbers = as_texts(groups).numbered()
-    pairs = numbers[rows], numbers[images[rows]]
-    graph = coo_array((np.ones(len(rows)), pairs), shape=(len(names), len(names)))
+    graph = coo_array((np.ones(len(rows)), (numbers[rows], numbers[images[rows]])), shape=(len(names), len(names)))
     _, components = connected_components(graph, directed=False)
     last_to_first = names.order()[::-1]
     first_name = np.empty(len(names), np.int64)  # of each component

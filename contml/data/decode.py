@@ -32,6 +32,9 @@ PixelArray: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 #: `[F]`.
 ImageItem: TypeAlias = "Path | BinaryIO | Image.Image | np.ndarray[Any, np.dtype[Any]]"
 
+#: Cuts a part from a picture.
+Cut: TypeAlias = Callable[[Image.Image], Image.Image]
+
 #: Endings of image names by format, in lower case.
 _ENDINGS = {"JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"), "PNG": (".png", ".apng"), "GIF": (".gif",)}
 _ENDINGS |= {"BMP": (".bmp",), "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"), "TIFF": (".tif", ".tiff")}
@@ -81,7 +84,7 @@ def decode(
     name: str,
     min_size: int | None = None,
     *,
-    crop: Callable[[Image.Image], Image.Image] = lambda picture: picture,
+    crop: Cut = lambda picture: picture,
     upright: bool = True,
 ) -> Image.Image:
     """Return an image in RGB.
@@ -196,7 +199,7 @@ def cause(error: OSError) -> str:
 # -- colours -----------------------------------------------------------------------------------------------------------
 
 
-def _to_rgb(picture: Image.Image, crop: Callable[[Image.Image], Image.Image], upright: bool) -> Image.Image:
+def _to_rgb(picture: Image.Image, crop: Cut, upright: bool) -> Image.Image:
     picture.load()
     rgb = crop(_colours(picture))
     how = _UPRIGHT.get(orientation(picture)) if upright else None  # after loading: Pillow turns a TIFF itself

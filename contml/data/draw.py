@@ -60,10 +60,9 @@ def draw(keys: Sequence[str], share: float, seed: int, purpose: str, *, least: i
     if len(unique_keys) < 2 * least:
         raise InputError(purpose, f"{len(unique_keys)} different items to draw from", f"needs at least {2 * least}")
     places = positions(unique_keys, seed, purpose)
-    order = np.argsort(places, kind="stable")
     count = min(max(int((places < share).sum()), least), len(unique_keys) - least)
     is_drawn = np.zeros(len(unique_keys), bool)
-    is_drawn[order[:count]] = True
+    is_drawn[np.argsort(places, kind="stable")[:count]] = True
     return is_drawn[numbers]
 
 

@@ -116,8 +116,7 @@ def write_features(
         columns = {"name": pyarrow.array(map(unicode_name, names), pyarrow.string())}  # the type, also of no vectors
         columns |= {} if splits is None else {"split": pyarrow.array(splits)}
         columns["features"] = pyarrow.array(list(values), pyarrow.list_(pyarrow.from_numpy_dtype(values.dtype)))
-        table = pyarrow.table(columns, metadata={_MADE: about} if about else None)
-        write(path, partial(parquet.write_table, table))
+        write(path, partial(parquet.write_table, pyarrow.table(columns, metadata={_MADE: about} if about else None)))
         return
     texts: dict[str, Any] = {"names": np.array(names)} | ({} if splits is None else {"split": np.array(splits)})
     record: dict[str, Any] = {_MADE: np.frombuffer(about, np.uint8)} if about else {}

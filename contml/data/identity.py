@@ -7,7 +7,6 @@ label. The hash does not depend on other items, so other rows of a table do not 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from contml._support.packed import taken
 from contml._support.packed_texts import Texts, as_texts
 from contml._support.tensors import load_tensors, save_tensors
 from contml.data.draw import Array
+from contml.data.sources import counted
 from contml.data.split import SPLIT_TITLES, Split, Task
 from contml.labels.base import LabelSpace
 
@@ -158,12 +158,7 @@ def item_names(split: Split, root: str = "") -> Texts:
         names = Texts(os.path.normpath(name).removeprefix(folder) if name else name for name in names)
     if names.num_different() == len(names):
         return names
-    counts: Counter[str] = Counter()
-    numbered = []
-    for name in names:
-        counts[name] += 1
-        numbered.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
-    return Texts(numbered)
+    return Texts(name if number == 1 else f"{name} ({number})" for name, number in counted(names))
 
 
 def with_recorded_items(task: Task, record: DataRecord, root: str = "") -> Task:

@@ -138,8 +138,7 @@ class Images:
         check_whole(1, batch_size=batch_size)
         index = as_rows(rows, len(split))
         chunks = (index[start : start + batch_size].tolist() for start in range(0, len(index), batch_size))
-        requests = (Request(step, chunk, 0, None) for step, chunk in enumerate(chunks))
-        return self._run(split, requests, training=False)
+        return self._run(split, (Request(step, chunk, 0, None) for step, chunk in enumerate(chunks)), training=False)
 
     def fill(self, split: Split) -> CacheReport:
         """Decode every image of a split that the cache lacks or whose file has changed.

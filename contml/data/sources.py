@@ -8,7 +8,7 @@ distinguish images without decoding them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
@@ -195,13 +195,17 @@ def box_of(numbers: Sequence[float]) -> Box:
     return x, y, x + width, y + height
 
 
-def box_names(names: Iterable[str]) -> list[str]:
-    """Return the names of images with the number of each box in its image, from 1: photo.jpg#2."""
-    counts, found = dict[str, int](), []
+def counted(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield each name, and how often it was yielded up to here."""
+    counts = dict[str, int]()
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(f"{name}#{counts[name]}")
-    return found
+        yield name, counts[name]
+
+
+def box_names(names: Iterable[str]) -> list[str]:
+    """Return the names of images with the number of each box in its image, from 1: photo.jpg#2."""
+    return [f"{name}#{number}" for name, number in counted(names)]
 
 
 @runtime_checkable
@@ -342,8 +346,7 @@ class SquareCrop:
         size_text = f"{width} x {height} pixels"
         if self.image_size not in (None, picture.size):
             allowed = "must be {} x {}, the size that its annotation gives".format(*self.image_size)
-            hint = "were the images resized without the annotations?"
-            raise InputError(str(self.file), size_text, allowed, hint)
+            raise InputError(str(self.file), size_text, allowed, "were the images resized without the annotations?")
         x, y = left + size / 2, top + size / 2
         if not (0 <= x <= width and 0 <= y <= height) or size > _MAX_RELATIVE_SIDE * max(width, height):
             got = f"{size_text}, and a person of {size:.0f} is marked at {x:.0f}, {y:.0f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -326,7 +327,8 @@ class TableBuilder:
                         return pyarrow.array(values, pyarrow.large_list(number))
             return pyarrow.array([_json_text(value) for value in values], text)
         except UnicodeEncodeError:
-            line = next(n for n, value in zip(lines.tolist(), values, strict=True) if not _is_unicode(value))
+            texts = [str(_json_text(value)) for value in values]
+            line = next(n for n, text in zip(lines.tolist(), texts, strict=True) if re.search("[\ud800-\udfff]", text))
             raise InputError(f"{self.path}:{line}: {name}", "not valid Unicode") from None
 
     def _cleaned(self, name: str, cells: Any) -> Any:
@@ -410,14 +412,6 @@ def _json_text(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _is_unicode(value: Any) -> bool:
-    try:
-        str(_json_text(value)).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def is_text(kind: Any) -> bool:

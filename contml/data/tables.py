@@ -22,26 +22,24 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from contml._support.errors import InputError
 from contml._support.files import check_table_suffix, table_suffix
 from contml._support.progress import note
-from contml.data.table_columns import (
-    MAX_ROWS as MAX_ROWS,
-    MISSING as MISSING,
-    Array as Array,
-    Column as Column,
-    Table as Table,
-    TableBuilder,
-    TableOptions as TableOptions,
-    column_names,
-)
+from contml.data.table_columns import MAX_ROWS, MISSING, Array, Column, Table, TableBuilder, TableOptions, column_names
 from contml.data.table_formats import read_delimited, read_parquet, read_sheet
-from contml.data.text_files import MAX_BYTES as MAX_BYTES, is_missing, no_such_file, parsed_json
+from contml.data.text_files import MAX_BYTES, is_missing, no_such_file, parsed_json
 
+__all__ = ["MAX_BYTES", "MAX_ROWS", "MISSING", "Array", "Column", "Table", "TableOptions", "as_value", "json_table"]
+__all__ += ["listed_texts", "read_table", "records_table", "refuse_object", "text_lists", "texts_table"]
+
+#: The line or the number of each record of a file, and its values.
+Lines: TypeAlias = Iterable[tuple[int, Mapping[str, Any]]]
+#: Numbers by what was counted.
+Counts: TypeAlias = Mapping[str, int]
 #: Reading a file of at least this many bytes takes seconds, so a note is printed.
 _NOTED = 5_000_000
 #: The number of rows in a chunk of records.
@@ -114,11 +112,11 @@ def texts_table(
 def records_table(
     path: Path,
     form: str,
-    records: Iterable[tuple[int, Mapping[str, Any]]],
+    records: Lines,
     options: TableOptions,
     *,
     numbered: bool = True,
-    left_out: Mapping[str, int] | None = None,
+    left_out: Counts | None = None,
 ) -> Table:
     """Return the table of records. A column is a key of at least one record.
 

@@ -218,8 +218,7 @@ def spelled_alike(names: Iterable[str], what: str) -> str:
     named: dict[str, list[str]] = {}
     for name in islice(names, _MOST_COMPARED):
         seen = visible(name, "NFKC").translate(_PUNCTUATION).casefold()
-        key = _LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", seen).strip())
-        named.setdefault(key, []).append(name)
+        named.setdefault(_LEADING_ZEROS.sub("", _BETWEEN_WORDS.sub(" ", seen).strip()), []).append(name)
     similar = [each for each in named.values() if len(each) > 1]
     if not similar:
         return ""

@@ -95,12 +95,8 @@ class EmbeddingModel(Network):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        self.normalize, self.freeze_batch_norm, self.levels, self.pooling = (
-            normalize,
-            freeze_batch_norm,
-            levels,
-            pooling,
-        )
+        self.normalize, self.freeze_batch_norm = normalize, freeze_batch_norm
+        self.levels, self.pooling = levels, pooling
         if nested_dims is not None:
             check_nested(nested_dims, dim, levels)
         #: The lengths of embeddings that are trained, if there are nested ones. The last one is the whole length.
@@ -122,8 +118,7 @@ class EmbeddingModel(Network):
             widths = widths_of(self.backbone, levels)
         elif pooling != "average":
             set_pooling(self.backbone, name, pooling)
-        self.feature_dim = sum(widths)
-        self._widths = widths
+        self.feature_dim, self._widths = sum(widths), widths
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]
         self.head = nn.Identity() if dim is None else build_head(head_start, widths, dim, levels)
@@ -287,8 +282,7 @@ class EmbeddingModel(Network):
             with torch.inference_mode():
                 self.eval().features(torch.zeros(1, 3, size, size, dtype=torch.uint8, device=self.mean.device))
         except (RuntimeError, AssertionError, ValueError) as error:
-            got = f"cannot read images of {size} x {size} pixels ({one_line(error)})"
-            raise InputError("backbone", got) from error
+            raise InputError("backbone", f"cannot read images of {size} x {size} pixels ({one_line(error)})") from error
         finally:
             self.train(was_training)
 

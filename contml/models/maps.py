@@ -18,9 +18,7 @@ def last_maps(backbone: nn.Module) -> tuple[str, int]:
     Raises:
         InputError: no module has such an output.
     """
-    outputs = [
-        (name, each) for name, each in _outputs(backbone) if name and isinstance(each, Tensor) and each.ndim == 4
-    ]
+    outputs = [(name, x) for name, x in _outputs(backbone) if name and isinstance(x, Tensor) and x.ndim == 4]
     widths = [(name, maps.shape[1]) for name, maps in outputs if maps.shape[2] * maps.shape[3] > 1]
     if not widths:
         got, hint = f"{type(backbone).__name__} has no feature maps", "choose a convolutional network"
@@ -85,8 +83,7 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
     last_pool = next((key for key, each in outputs if key in pools and each.data_ptr() == features), None)
     if last_pool is None:
         allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
-        hint = "or set model.levels to the module whose maps are pooled"
-        raise InputError("pooling", pooling, allowed, hint)
+        raise InputError("pooling", pooling, allowed, "or set model.levels to the module whose maps are pooled")
     backbone.set_submodule(last_pool, GlobalPool(pooling))
 
 

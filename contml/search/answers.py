@@ -84,8 +84,7 @@ class Answer:
     @property
     def words(self) -> str:
         """The answer on one line."""
-        text = " / ".join(self.text.split("\n")) or f"as training item {self.row}"
-        return f"{text}{self.interval_words}"
+        return (" / ".join(self.text.split("\n")) or f"as training item {self.row}") + self.interval_words
 
     @property
     def interval_words(self) -> str:
@@ -161,5 +160,4 @@ def answer_of(
             low, high = growing(labels).interval(q, bound) or (None, None)
     value = labels.plain(q)
     text = labels.text(q) if low is None else labels.interval_texts(value, low, high)[0]
-    label = labels[[q]].as_root()
-    return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, label)
+    return Answer(space.title, text, value, low, high, bound, bound_text, level, k, row, same, labels[[q]].as_root())

@@ -201,9 +201,8 @@ def _load(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, Any]
         raise InputError(str(file), "no such file", hint="restore it") from None
     except (KeyError, TypeError):
         config = None
-    sections = ["model", *(["captioner", "decoder"] if is_captioner(weights) else [])]
     networks: dict[str, Any] = {}
-    for section in sections:
+    for section in ["model", *(["captioner", "decoder"] if is_captioner(weights) else [])]:
         options = config.get(section) if isinstance(config, dict) else None
         if not isinstance(options, dict) or (section == "model" and not isinstance(options.get("backbone"), str)):
             raise InputError(str(file), f"has no options of a {section}", hint="restore it") from None

@@ -206,7 +206,7 @@ class Calibration(BaseModel):
         `measure` is the unit of the width.
         """
         e, y = pairs.embedding_distances, pairs.label_distances
-        known, width = np.ones(e.shape, bool), None
+        known, width, observed, interval = np.ones(e.shape, bool), None, None, None
         if self.kind != "probability":
             _, low, high = self.label_distance(e)
             known = np.isfinite(high)
@@ -216,14 +216,18 @@ class Calibration(BaseModel):
         else:
             hit, expected = y == 0, float(self.same_class(e).mean())
         items = torch.from_numpy(pairs.units)[:, None] if pairs.items is None else pairs.items
-        count = torch.from_numpy(known.sum(1))  # of the pairs of a query
+        if known.any():
+            observed = float(hit[known].mean())
+            # The items of each pair: a query has as many pairs as are known.
+            half = half_width_of_share(hit[known], items.repeat_interleave(torch.from_numpy(known.sum(1)), 0))
+            interval = None if math.isnan(half) else (max(0.0, observed - half), min(1.0, observed + half))
         check = Check(
             split="test",
             queries=len(e),
             expected=expected or 0.0,
             known=float(known.mean()),
-            observed=float(hit[known].mean()) if known.any() else None,
-            interval=_interval(hit[known], items.repeat_interleave(count, 0)) if known.any() else None,
+            observed=observed,
+            interval=interval,
             width=width,
         )
         return self.model_copy(update={"check": check})
@@ -315,8 +319,7 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
     labels = task.val.labels
     calibration = calibrate(Pairs.of(task.val, val), labels.kind, largest=labels.largest)
     if calibration is not None and task.test is not None:
-        pairs = Pairs.of(task.test, evaluated, calibration.nearest)
-        calibration = calibration.checked(pairs, task.test.labels.measure)
+        calibration = calibration.checked(Pairs.of(task.test, evaluated, calibration.nearest), task.test.labels.measure)
     if calibration is not None:
         calibration.save(path)
 
@@ -350,23 +353,12 @@ def _isotonic(x: Array, y: Array, weights: Array, *, increasing: bool = True) ->
     from sklearn.isotonic import IsotonicRegression  # here: the import is slow
 
     num_bins = min(_MOST_BINS, max(1, x.size // _BIN))
-    order = x.ravel().argsort(kind="stable")
     bin_of = np.empty(x.size, np.int64)
-    bin_of[order] = np.arange(x.size) * num_bins // x.size
+    bin_of[x.ravel().argsort(kind="stable")] = np.arange(x.size) * num_bins // x.size
     w = np.bincount(bin_of, weights.ravel())
     means = [np.bincount(bin_of, values.ravel() * weights.ravel()) / w for values in (x, y)]
     fitted = IsotonicRegression(increasing=increasing).fit(*means, w)
     return _Curve(fitted.X_thresholds_.astype(np.float64), fitted.y_thresholds_.astype(np.float64))
-
-
-def _interval(hit: Any, items: Tensor) -> tuple[float, float] | None:
-    """Return the 95 % interval of the share of hits `[P]`, of pairs with items `[P, m]`.
-
-    Return None if all pairs share an item.
-    """
-    half = half_width_of_share(hit, items)
-    share = float(hit.mean())
-    return None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))
 
 
 def _as_distances(distances: Any) -> Array:

@@ -52,12 +52,11 @@ def load(source: str | Path, *, trust: bool = False, device: torch.device | str 
             and `trust` is False.
     """
     loaded = bundles.read(Path(source).expanduser())
-    target_device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     embedder = Embedder(_build(loaded, trust), loaded.bundle, loaded.config, loaded.labels)
     if loaded.evaluated not in ("", embedder.identity):
         problem = "not the model that the run evaluated: its weights or its options changed since"
         raise InputError(str(loaded.file), problem, hint=f"restore it, or run 'contml evaluate {source}'")
-    return embedder.to(target_device)
+    return embedder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 class Embedder:
@@ -216,8 +215,8 @@ class Embedder:
         Raises:
             InputError: as `embed`, or the model has no labels.
         """
-        labelled = self.labelled  # before images are read
-        return answers_of(labelled, self.embed(images, batch_size=batch_size, workers=workers, broken=broken))
+        # The labels first: a model without them is refused before images are read.
+        return answers_of(self.labelled, self.embed(images, batch_size=batch_size, workers=workers, broken=broken))
 
     def embed(
         self,
@@ -382,8 +381,7 @@ class Embedder:
             InputError: the folder has other files, or cannot be written.
         """
         path = Path(folder).expanduser()
-        weights, file = self._network.state_dict(), path / bundles.WEIGHTS
-        source = SavedModel(self.whole_bundle, self._config, weights, file)
+        source = SavedModel(self.whole_bundle, self._config, self._network.state_dict(), path / bundles.WEIGHTS)
         bundles.save(source, path, labels=self.labelled if labels and self.has_labels else None)
 
     def export(self, file: str | Path) -> Graph:

@@ -133,8 +133,7 @@ def _drawing(source: ImageSource, answers: Sequence[Answer] = ()) -> Image.Image
     for answer in answers:
         drawing = label_drawing(answer.labels, 0, _INSET)
         if drawing is not None and left > 0:
-            box = (left - _RIM, top - _RIM, left + _INSET, picture.height)
-            ImageDraw.Draw(picture).rectangle(box, fill="white")
+            ImageDraw.Draw(picture).rectangle((left - _RIM, top - _RIM, left + _INSET, picture.height), fill="white")
             picture.paste(drawing, (left, top))
             left -= _INSET + _RIM
     return picture

@@ -161,8 +161,7 @@ def _onnx(module: nn.Module, items: Tensor, name: str, about: str) -> _Writer:
     graph.model.metadata_props[KEY] = about
 
     def run(path: Path, given: Any) -> Floats:
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        return session.run(None, {name: given})[0]
+        return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {name: given})[0]
 
     return lambda path: graph.save(path, external_data=False), run
 

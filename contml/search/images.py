@@ -21,7 +21,7 @@ from contml.evaluation.embed_parts import EmbedRows, Mask, Parts, Rows
 from contml.search.embedder import Embedder
 from contml.search.index import Index
 from contml.search.inputs import NamedImage, changed, split_of, typed_cells
-from contml.search.segments import ROWS, Metadata, Value
+from contml.search.segments import ROWS, Metadata
 
 if TYPE_CHECKING:
     from contml.data.tables import TableOptions
@@ -287,9 +287,7 @@ def _add_parts(
         commit()
 
 
-def read_metadata(
-    table: Path, images: Sequence[NamedImage], options: TableOptions | None = None
-) -> dict[str, dict[str, Value]]:
+def read_metadata(table: Path, images: Sequence[NamedImage], options: TableOptions | None = None) -> Metadata:
     """Read the metadata of images from a table. A row belongs to the image that its column "image" names.
 
     A column whose cells are all numbers has numbers. A column with leading zeros, or more than 15 whole digits, has

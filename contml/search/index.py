@@ -268,8 +268,7 @@ class Index:
                 return
             columns = self._widened(entries)
             last, new = self._write(names, vectors, entries, origins, columns)
-            written = {**manifest.segments, **new}
-            self._commit(columns=columns, segments=written, last=last)
+            self._commit(columns=columns, segments={**manifest.segments, **new}, last=last)
             count = len(items.ids)
             items.rows.update(zip(names, range(count, count + len(names)), strict=True))
             for name in names:
@@ -345,8 +344,7 @@ class Index:
                 before |= dict.fromkeys([] if name in items.rows else earlier)
             names = items.ids[[*rows]].tolist()
             if names:
-                log = [*items.removed_rows, *zip(names, self.sources(names), rows, strict=True)]
-                self._commit_removed(log)
+                self._commit_removed([*items.removed_rows, *zip(names, self.sources(names), rows, strict=True)])
             return Removed(len(names), len(before))
 
     def _commit_removed(self, log: Sequence[tuple[str, str | None, int]], **changes: Any) -> None:
@@ -496,8 +494,7 @@ class Index:
         if len(row_by_id) < len(live_rows) or "" in row_by_id:
             repeated = Counter(ids[live_rows].tolist()).most_common(1)[0][0]
             raise segments.damaged(self.path, f"the id '{repeated}' appears twice, or is empty")
-        removed = {name: source for name, source, _ in log if name not in row_by_id}
-        return _Items(ids, live, row_by_id, removed, log)
+        return _Items(ids, live, row_by_id, {name: source for name, source, _ in log if name not in row_by_id}, log)
 
     def _live_vectors(self, column: str) -> tuple[Floats, Positions]:
         """Return the vectors of items that are not removed, and their rows, made once."""
@@ -540,8 +537,7 @@ class Index:
             if len(inside) and columns:
                 taken = wanted[inside] - start
                 for key, column in self._metadata_in(name, count).items():
-                    values = column.take(taken).to_pylist()
-                    for place, value in zip(inside.tolist(), values, strict=True):
+                    for place, value in zip(inside.tolist(), column.take(taken).to_pylist(), strict=True):
                         if (given := segments.converted(value, columns[key])) is not None:
                             found[place][key] = given
             start += count
@@ -557,8 +553,7 @@ class Index:
                 kind = self._manifest.columns[key]
                 if segments.widened(segments.kind_of_column(values), kind) != kind:
                     raise segments.damaged(self.path, f"metadata '{key}' of {name} is not {kind}")
-            kept = sum(values.nbytes for part in self._metadata.values() for values in part.values())
-            if kept > _KEPT:
+            if sum(values.nbytes for part in self._metadata.values() for values in part.values()) > _KEPT:
                 self._metadata.clear()
             self._metadata[name] = columns
         return self._metadata[name]

@@ -90,9 +90,7 @@ def _is_one(images: ImageInput, ndim: int) -> bool:
 
 def _kind(given: Any) -> str:
     shape = f" {given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else ""
-    if isinstance(given, ImageFile):
-        return "an image file"
-    return f"a {type(given).__name__}{shape}"
+    return "an image file" if isinstance(given, ImageFile) else f"a {type(given).__name__}{shape}"
 
 
 def _vector(given: Any, number: int, dim: int, places: tuple[int, ...] | None) -> Vector:
@@ -195,10 +193,8 @@ def _named(
     path = Path(argument).expanduser()
     if os.path.isdir(path):  # noqa: PTH112  # False for a name that is too long
         if out is not None and out.suffix.lower() in IMAGE_SUFFIXES and out.resolve().is_relative_to(path.resolve()):
-            got = f"in the folder of images that is read, {path}"
-            raise InputError(str(out), got, hint="write it elsewhere")
-        files = images_below(path)
-        return [NamedImage(file.relative_to(path).as_posix(), file) for file in files]
+            raise InputError(str(out), f"in the folder of images that is read, {path}", hint="write it elsewhere")
+        return [NamedImage(file.relative_to(path).as_posix(), file) for file in images_below(path)]
     if not os.path.exists(path):  # noqa: PTH110
         raise InputError(argument, "no such file or folder", hint=similar_name(path, IMAGE_SUFFIXES))
     return named_vectors(path) if path.suffix.lower() in VECTORS else [NamedImage(argument, path)]
@@ -262,8 +258,7 @@ def _listed(argument: str, options: TableOptions | None, where: str | None, box:
             raise InputError(str(path), problem, hint=did_you_mean(column or "", table.columns, otherwise))
         names = paths = table.texts(column, "images")
         if "" in paths:
-            hint = "remove the row"
-            raise InputError(table.where(paths.index("")), f"no path in column {column}", hint=hint)
+            raise InputError(table.where(paths.index("")), f"no path in column {column}", hint="remove the row")
         if box is not None:
             names, boxes = box_names(paths), _boxes(table, box)
         if where is not None:
@@ -277,8 +272,7 @@ def _listed(argument: str, options: TableOptions | None, where: str | None, box:
     images = []
     for name, each, its_box in zip(names, paths, boxes or repeat(None, len(names)), strict=True):
         candidates = [path.parent / spelling for spelling in spellings(written_path(each))]
-        file = next(filter(os.path.exists, candidates), candidates[0])
-        images.append(NamedImage(name, file, box=its_box))
+        images.append(NamedImage(name, next(filter(os.path.exists, candidates), candidates[0]), box=its_box))
     return images
 
 
@@ -319,8 +313,7 @@ def typed_cells(texts: Sequence[str]) -> list[Value]:
 
 def split_of(items: Sequence[SourceItem | NamedImage]) -> Split:
     """Return the images as a split, which has no labels."""
-    labels = NumberLabels(torch.zeros(len(items)))
-    return Split([item.source for item in items], [item.name for item in items], labels)
+    return Split([item.source for item in items], [item.name for item in items], NumberLabels(torch.zeros(len(items))))
 
 
 #: Largest file of a label in bytes.
@@ -371,8 +364,7 @@ def _value(labels: LabelSpace, text: str) -> Any:
         return read_image_map(Path(text).expanduser())
     if space.typed_as == "json" and not text.lstrip().startswith(("[", "{")):
         try:
-            content = read_bytes(Path(text).expanduser(), _LIMIT)
-            return parsed_json(text, content.decode())
+            return parsed_json(text, read_bytes(Path(text).expanduser(), _LIMIT).decode())
         except FileNotFoundError:
             raise InputError("--label", f"no such file {text}", f"a {space.title} is the name of a JSON file") from None
         except UnicodeDecodeError:

@@ -211,10 +211,9 @@ class LabelledItems:
         rows = range(len(labels))
         values = ids if coordinates is None else coordinates.of(labels.filled(rows, coordinates.landmarks).cpu())
         assert values is not None
-        groups = split.groups if split.exclude_group else None
         asked, tested = (None if each is None else _Queries.of(labels, *each) for each in (val, test))
         queries = None if asked is None else (asked.embeddings, asked.label_values(coordinates))
-        posterior = Posterior.fit(embeddings, values, queries, groups)
+        posterior = Posterior.fit(embeddings, values, queries, split.groups if split.exclude_group else None)
         blank = PredictionRecord(calibration=None, test=Errors())
         fit: dict[str, Any] = {"neighbours": posterior.k, "scale": posterior.scale, "labels": to_saved(labels)[0]}
         record = Record(identity=identity, total=total, predictions=(blank,) * len(labels.terms), **fit)
@@ -402,8 +401,7 @@ class LabelledItems:
         posterior, limit = self._posteriors[n]
         found = posterior.weights(embeddings)
         k = max(1, min(self.record.neighbours, len(posterior.embeddings) - 1))
-        has_others = leave_same and len(posterior.embeddings) > k
-        same = (found.distances[:, 0].square() < limit) & has_others
+        same = (found.distances[:, 0].square() < limit) & (leave_same and len(posterior.embeddings) > k)
         shifted = same.long()[:, None] + torch.arange(k)
         rows, distances = found.rows.gather(1, shifted), found.distances.gather(1, shifted)
         return rows, softmax_of(distances, posterior.scale), same
@@ -456,11 +454,11 @@ class LabelledItems:
         """
         rows = [["label", "predicted by", "test"]]
         for (space, _), record in zip(self._terms, self.record.predictions, strict=True):
-            names = [self.record.words]
-            names.append("always the mean" if space.vectors is not None else "always the most central label")
-            for name, error in zip(names, record.test, strict=True):
+            constant = "always the mean" if space.vectors is not None else "always the most central label"
+            for name, error in zip((self.record.words, constant), record.test, strict=True):
                 if error is not None:
-                    rows.append([space.title, name, _error_text(error, space)])
+                    text = f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
+                    rows.append([space.title, name, text])
         return rows
 
     def sentences(self) -> list[str]:
@@ -582,10 +580,6 @@ def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordi
     ):
         raise InputError(str(path), "has no coordinates of its labels", hint=_DAMAGED)
     return Coordinates(landmarks, offsets, projection), values
-
-
-def _error_text(error: float, space: LabelSpace) -> str:
-    return f"{percent(error)} wrong" if space.kind == "classes" else space.measure.text(error)
 
 
 def sample(labels: LabelSpace, dim: int) -> Tensor:

@@ -240,8 +240,7 @@ def is_same_image(query: NamedImage, hit: SearchHit, farthest: float) -> bool:
         if not hit.file.exists():
             return hit.id == query.name and hit.distance <= max(1e-5, 1e-4 * farthest)
         if query.box is not None or BOX in hit.metadata:
-            is_same_box = source_of(query.file, hit.metadata.get(BOX)) == query.source
-            return is_same_box and hit.file.samefile(query.file)
+            return source_of(query.file, hit.metadata.get(BOX)) == query.source and hit.file.samefile(query.file)
         if hit.file.samefile(query.file):
             return True
         return query.file.is_file() and hit.file.is_file() and cmp(query.file, hit.file, shallow=False)

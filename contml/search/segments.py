@@ -207,13 +207,12 @@ def write_rows(path: Path, columns: Mapping[str, Any], dims: Mapping[str, int]) 
 
     fields, arrays = [], []
     for name, values in columns.items():
-        required = name in ("id", "row", *dims)
         if name in dims:
             values = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=_types(dims)[name])
         elif not isinstance(values, pa.Array):
             values = pa.array(values, _types(dims).get(name))
         arrays.append(values)
-        fields.append(pa.field(name, values.type, nullable=not required))
+        fields.append(pa.field(name, values.type, nullable=name not in ("id", "row", *dims)))
     table = pa.table(arrays, schema=pa.schema(fields))
     if table.nbytes > 4 * len(table) * sum(dims.values()) + OTHER_BYTES // 2:
         raise InputError(str(path), f"{table.nbytes:,} bytes", "too many for a segment", "give less metadata")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from contml._support.errors import InputError, did_you_mean
@@ -90,15 +90,13 @@ class _Parser:
             raise self._error(f"'{value}'")
 
     def _any(self) -> Any:
-        found = self._all()
-        while self._taken("or"):
-            found = found | self._all()
-        return found
+        return self._joined("or", operator.or_, lambda: self._joined("and", operator.and_, self._term))
 
-    def _all(self) -> Any:
-        found = self._term()
-        while self._taken("and"):
-            found = found & self._term()
+    def _joined(self, word: str, join: Callable[[Any, Any], Any], part: Callable[[], Any]) -> Any:
+        """Join one or more parts with a word between."""
+        found = part()
+        while self._taken(word):
+            found = join(found, part())
         return found
 
     def _term(self) -> Any:
@@ -133,9 +131,8 @@ class _Parser:
         if (negated := self._taken("not")) or self.value == "in":
             self._expect("in")
             self._expect("(")
-            found = column == compute.scalar(self._value(name))  # `isin` is false, not missing, of a missing value
-            while self._taken(","):
-                found = found | (column == compute.scalar(self._value(name)))
+            # `isin` is false, not missing, of a missing value.
+            found = self._joined(",", operator.or_, lambda: column == compute.scalar(self._value(name)))
             self._expect(")")
             return ~found if negated else found
         compare = _SIGNS.get(self.value) if self.kind == "sign" else None

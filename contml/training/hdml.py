@@ -228,8 +228,7 @@ class HDML(TrainingStep):
     ) -> tuple[Tensor, Tensor]:
         """Compute J_gen, which only trains the generator, and the loss that only trains the softmax layer."""
         generated = self.generator(rows.detach())
-        weight, bias = self.softmax.weight, self.softmax.bias
-        logits = F.linear(generated[len(y) :], weight.detach(), bias.detach())
+        logits = F.linear(generated[len(y) :], self.softmax.weight.detach(), self.softmax.bias.detach())
         error = (generated[: len(y)] - y).square().sum()
         loss = self.reconstruction_weight * error + self.softmax_weight * self._reduced(logits, synthetic, anchors)
         return loss, F.cross_entropy(self.softmax(y), real)

@@ -17,6 +17,8 @@ from contml._support.validation import NonNegativeFloat, PositiveFloat, Positive
 
 #: Parameter groups as in torch. Keys: `params`, `name` ("backbone", "head", "loss", or another one of a step), options.
 ParameterGroups: TypeAlias = "list[dict[str, Any]]"
+#: A number from 0 on, below 1.
+Share: TypeAlias = Annotated[float, Range(0, below=1)]
 
 
 def _eager(kind: type[optim.Optimizer]) -> Callable[..., optim.Optimizer]:
@@ -36,7 +38,7 @@ _SGD, _ADAM, _ADAMW = map(_eager, (optim.SGD, optim.Adam, optim.AdamW))
 @check_ranges
 def sgd(
     lr: NonNegativeFloat = 0.01,
-    momentum: Annotated[float, Range(0, below=1)] = 0.9,
+    momentum: Share = 0.9,
     weight_decay: NonNegativeFloat = 5e-4,
     head_lr: NonNegativeFloat | None = None,
     loss_lr: NonNegativeFloat | None = None,
@@ -168,9 +170,7 @@ def milestones(
 
 
 @check_ranges
-def cosine(
-    warmup: Annotated[float, Range(0, below=1)] = 0.0, *, optimizer: optim.Optimizer, total_steps: int
-) -> LRScheduler:
+def cosine(warmup: Share = 0.0, *, optimizer: optim.Optimizer, total_steps: int) -> LRScheduler:
     """Decay the learning rates to 0 along a cosine, after a linear warm-up from 0.
 
     Args:

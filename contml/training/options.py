@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from contml._support.errors import InputError
-from contml._support.validation import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Range,
-    check_arguments,
-)
+from contml._support.validation import NonNegativeInt, PositiveFloat, PositiveInt, Range, check_arguments
 from contml.evaluation.metrics import check_metrics
 from contml.training.trackers import TrackerName
 
@@ -50,7 +43,7 @@ class Training:
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     clip_norm: PositiveFloat | None = None
     clip_value: PositiveFloat | None = None
-    checkpoint_minutes: NonNegativeFloat = 10.0
+    checkpoint_minutes: Annotated[float, Range(least=0)] = 10.0
     tracker: TrackerName | None = None
     metrics: dict[str, str] | None = None
 

@@ -59,14 +59,15 @@ def accelerator(precision: str, every_parameter: bool = True, device: str = "aut
         AcceleratorState._reset_state(reset_partial_state=other_device)
     close_at_exit()
     _check_launch(mixed_precision)
-    time_limit = InitProcessGroupKwargs(timeout=CONNECTED_WITHIN)
+    ddp = DistributedDataParallelKwargs(find_unused_parameters=not every_parameter)
+    parts = [ddp, InitProcessGroupKwargs(timeout=CONNECTED_WITHIN)]
     try:
         # Label distances need float64, which Apple GPUs do not support: CUDA or CPU.
         made = Accelerator(
             mixed_precision=mixed_precision,
             cpu=not use_cuda,
             step_scheduler_with_optimizer=False,
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=not every_parameter), time_limit],
+            kwargs_handlers=parts,
         )
         wait_longer()
     except ValueError as error:

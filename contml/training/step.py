@@ -114,5 +114,4 @@ class EmbeddingStep(TrainingStep):
 
     def forward(self, model: nn.Module, images: Tensor, labels: LabelSpace, anchors: Tensor | None = None) -> Tensor:
         """Compute the loss of a batch."""
-        embeddings = gather_rows(self.embed(model, images))
-        return self.loss(embeddings, labels, anchors=anchors)
+        return self.loss(gather_rows(self.embed(model, images)), labels, anchors=anchors)

@@ -109,8 +109,7 @@ class Trainer:
         groups = parameter_groups(model, step, head_alone=bool(self.options.head_only_epochs))
         bare_optimizer = optimizer(groups)
         # `device_placement` is given: accelerate would import torch's distributed tensors to choose devices.
-        placed = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
-        self.model, self.optimizer = placed
+        self.model, self.optimizer = self.accelerator.prepare(model, bare_optimizer, device_placement=[True, True])
         self._backbone = groups[0]["params"]
         self.steps = len(sampler)
         self.total_steps = self.options.epochs * self.steps
@@ -177,8 +176,7 @@ class Trainer:
                 self._before_epoch()
                 self._evaluate(progress)
                 if self.best is not None and isinstance(model, Network) and model.has_new_head:
-                    features = Candidate("features", "untrained features", model.without_head())
-                    self._compare("val", features, progress)
+                    self._compare("val", Candidate("features", "untrained features", model.without_head()), progress)
                 self._started = True
                 self._save_together()
             while not self.finished:
@@ -321,11 +319,7 @@ class Trainer:
         best, values = ({}, {}) if self.best is None else self.best.state()
         selection = None if self.best is None else self.best.summary()
         numbers: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "finished": self.finished}
-        numbers |= {
-            "trained": self.trained,
-            "best": best,
-            "selection": None if selection is None else asdict(selection),
-        }
+        numbers |= {"trained": self.trained, "best": best, "selection": selection and asdict(selection)}
         numbers |= {"schedule": self.schedule.state_dict(), "scaler": {} if scaler is None else scaler.state_dict()}
         numbers |= {"config": self.config, "labels": self.labels.identity}
         tensors = {"model": model.state_dict(), "step": self.training_step.state_dict(), "selection": values}
@@ -407,8 +401,7 @@ class Trainer:
 
     def _check_finite(self) -> None:
         weights = [*self.bare_model.state_dict().values(), *self.training_step.parameters()]
-        finite = self._all_finite, are_finite(weights)
-        broken = any_process(*(not bool(each) for each in finite), device=self.device)
+        broken = any_process(*(not bool(each) for each in (self._all_finite, are_finite(weights))), device=self.device)
         for name, is_broken in zip(("loss", "weights"), broken, strict=True):
             if is_broken:
                 got = f"not finite in epoch {self.epoch + 1}, by step {self.step}: training diverged"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from contml._support.pages import page_text
-from contml.data.renderers.poses import draw_skeleton
+from contml.data.renderers.poses import Array, draw_skeleton
 from contml.data.renderers.text import font_for, wrapped
 from contml.data.split import TitledPictures
 from contml.labels.base import LabelSpace
@@ -74,8 +73,6 @@ def draw_text(text: str, size: int) -> Image.Image:
         pen.text((size / 2, top + number * 1.25 * points), line, fill=_INK, font=font, anchor="ma")
     return canvas
 
-
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 #: Colours of the first class ids, distinct also for colour-blind readers. 1 to 5 are the surfaces of a room: frontal
 #: wall, left wall, right wall, floor, ceiling.

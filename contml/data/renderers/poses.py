@@ -14,6 +14,8 @@ from contml.data.split import TitledPictures
 from contml.labels.poses import PoseLabels
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+#: Pairs of joints that a limb connects.
+Limbs: TypeAlias = Sequence[tuple[int, int]]
 
 _SUPERSAMPLING = 4
 _OUTLINE = (16, 16, 22, 210)
@@ -124,7 +126,7 @@ def draw_difference(poses: Array, shown: Array, skeleton: Sequence[tuple[int, in
 
 
 def draw_skeleton(
-    joints: Array, shown: Array, skeleton: Sequence[tuple[int, int]], names: Sequence[str], size: int, background: str
+    joints: Array, shown: Array, skeleton: Limbs, names: Sequence[str], size: int, background: str
 ) -> Image.Image:
     """Draw a pose alone, `joints [J, 2]` as large as fits in a square of `size` pixels.
 
@@ -139,9 +141,7 @@ def draw_skeleton(
     return canvas
 
 
-def _skeleton_layer(
-    points: Array, shown: Array, size: int, skeleton: Sequence[tuple[int, int]], names: Sequence[str]
-) -> Image.Image:
+def _skeleton_layer(points: Array, shown: Array, size: int, skeleton: Limbs, names: Sequence[str]) -> Image.Image:
     """Draw the skeleton alone on a transparent square. `points [J, 2]` are in pixels of the supersampled square."""
     names = names if len(names) == len(points) else [""] * len(points)
     limb = max(1.4 * _SUPERSAMPLING, size / 64)  # widths in supersampled pixels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import textwrap
+from bisect import bisect_right
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -92,8 +93,7 @@ def font_for(text: str, points: float, bold: bool = False) -> tuple[ImageFont.Fr
 def _matplotlib_font(bold: bool) -> Path:
     import matplotlib
 
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / ("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf")
 
 
 @lru_cache(maxsize=256)
@@ -121,11 +121,8 @@ def shorten(text: str, font: ImageFont.FreeTypeFont, width: float) -> str:
     """Return the text, or its longest beginning that fits into `width`, followed by "…"."""
     if font.getlength(text) <= width:
         return text
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if font.getlength(text[:middle] + "…") <= width else (low, middle - 1)
-    return text[:low].rstrip() + "…"
+    count = bisect_right(range(1, len(text) + 1), width, key=lambda n: font.getlength(text[:n] + "…"))
+    return text[:count].rstrip() + "…"
 
 
 def wrapped(text: str, font: ImageFont.FreeTypeFont, width: float, max_lines: int) -> list[str]:
