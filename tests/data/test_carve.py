@@ -147,20 +147,17 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     assert carved(zero_shot()).val.queries is None
 
 
-@pytest.mark.parametrize(
-    ("task", "got"),
-    [
-        (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 groups of"),
-        (
-            Task(
-                split_of(NumberLabels(torch.arange(9.0))),
-                split_of(NumberLabels(torch.arange(5.0)), 500),
-                val_groups=["a"] * 9,
-            ),
-            "1 groups of",
+@pytest.mark.parametrize(("task", "got"), [
+    (Task(split_of(classes([0, 1, 2] * 5)), split_of(classes([7, 8, 9]), 500)), "3 groups of"),
+    (
+        Task(
+            split_of(NumberLabels(torch.arange(9.0))),
+            split_of(NumberLabels(torch.arange(5.0)), 500),
+            val_groups=["a"] * 9,
         ),
-    ],
-)
+        "1 groups of",
+    ),
+])  # fmt: skip
 def test_too_few_items(task, got):
     with refuses("validation split", got=got, allowed="at least", hint="training.select=none"):
         carved(task)

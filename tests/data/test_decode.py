@@ -100,15 +100,10 @@ ORIENTED = {o: Image.Exif() for o in range(1, 9)}
 for number, exif in ORIENTED.items():
     exif[0x0112] = number
 TURNED = {
-    1: COLOURS,
-    2: COLOURS[:, ::-1],
-    3: COLOURS[::-1, ::-1],
-    4: COLOURS[::-1],
-    5: COLOURS.transpose(1, 0, 2),
-    6: COLOURS.transpose(1, 0, 2)[:, ::-1],
-    7: COLOURS[::-1, ::-1].transpose(1, 0, 2),
+    1: COLOURS, 2: COLOURS[:, ::-1], 3: COLOURS[::-1, ::-1], 4: COLOURS[::-1], 5: COLOURS.transpose(1, 0, 2),
+    6: COLOURS.transpose(1, 0, 2)[:, ::-1], 7: COLOURS[::-1, ::-1].transpose(1, 0, 2),
     8: COLOURS.transpose(1, 0, 2)[::-1],
-}
+}  # fmt: skip
 PALETTE_RGB = np.asarray(PALETTE.convert("RGB"))
 MOVING = [Image.fromarray(COLOURS).quantize(64), Image.new("P", (SIDE, SIDE))]
 THIRD = np.full((SIDE, SIDE), 341)
@@ -185,20 +180,15 @@ def ways(file, content):
     return {
         "file": lambda: np.asarray(decode(file, "file")),
         "content": lambda: np.asarray(decode(io.BytesIO(content), "content")),
-        "opened picture": lambda: picture(load=False),
-        "loaded picture": lambda: picture(load=True),
-        "resized": lambda: resized(file, "file", SIDE),
-        "batch": lambda: batch(ImageFile(file)),
-        "batch of pictures": pictures,
-        "box": lambda: batch(BoxCrop(file, (0, 0, SIDE, SIDE))),
-        "cache": cached,
-        "report": lambda: np.asarray(split.picture(0)),
-        "drawn": lambda: np.asarray(split.draw(0, SIDE)),
+        "opened picture": lambda: picture(load=False), "loaded picture": lambda: picture(load=True),
+        "resized": lambda: resized(file, "file", SIDE), "batch": lambda: batch(ImageFile(file)),
+        "batch of pictures": pictures, "box": lambda: batch(BoxCrop(file, (0, 0, SIDE, SIDE))), "cache": cached,
+        "report": lambda: np.asarray(split.picture(0)), "drawn": lambda: np.asarray(split.draw(0, SIDE)),
         "explore": lambda: np.asarray(shown().resize((SIDE, SIDE), Image.Resampling.BOX)),
         "gallery": lambda: np.asarray(
             _drawing(ImageFile(file)).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
         ),
-    }
+    }  # fmt: skip
 
 
 def is_broken(file, cause):
@@ -254,18 +244,14 @@ def test_the_crop_of_a_turned_image_is_cut_before_it_is_turned(tmp_path, o):
 
 
 ARRAYS = {
-    "grey": (RAMP, grey(RAMP)),
-    "grey, one channel": (RAMP[..., None], grey(RAMP)),
-    "RGB": (COLOURS, COLOURS),
+    "grey": (RAMP, grey(RAMP)), "grey, one channel": (RAMP[..., None], grey(RAMP)), "RGB": (COLOURS, COLOURS),
     "grey and alpha": (np.stack([RAMP, ALPHA], -1), on_white(grey(RAMP))),
     "RGBA": (np.concatenate([COLOURS, ALPHA[..., None]], -1), on_white(COLOURS)),
-    "bool": (RAMP > 127, grey(np.where(RAMP > 127, 255, 0))),
-    "uint16": (WIDE, grey(RAMP)),
-    "uint16, RGB": (COLOURS.astype(np.uint16) * 257, COLOURS),
-    "float32": (COLOURS.astype(np.float32) / 255, COLOURS),
+    "bool": (RAMP > 127, grey(np.where(RAMP > 127, 255, 0))), "uint16": (WIDE, grey(RAMP)),
+    "uint16, RGB": (COLOURS.astype(np.uint16) * 257, COLOURS), "float32": (COLOURS.astype(np.float32) / 255, COLOURS),
     "float16": (np.full((SIDE, SIDE), 0.5, np.float16), np.full((SIDE, SIDE, 3), 128)),
     "not contiguous": (COLOURS[::-1, ::-1], COLOURS[::-1, ::-1]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
@@ -289,16 +275,12 @@ def test_modes_that_only_pictures_in_memory_have(mode):
     assert np.abs(np.asarray(decode(picture, "picture")).astype(int) - expected).max() <= (6 if mode == "HSV" else 0)
 
 
-@pytest.mark.parametrize(
-    ("values", "cause"),
-    [
-        (np.full((4, 4), 100_000, np.int32), "32-bit or signed"),
-        (np.full((4, 4), 2.5, np.float32), "floats from 2.5 to 2.5"),
-        (np.full((4, 4), -0.5, np.float32), "floats from -0.5 to -0.5"),
-        (np.full((4, 4), np.nan, np.float32), "nan"),
-        (np.full((4, 4), np.inf, np.float32), "inf"),
-    ],
-)
+@pytest.mark.parametrize(("values", "cause"), [
+    (np.full((4, 4), 100_000, np.int32), "32-bit or signed"),
+    (np.full((4, 4), 2.5, np.float32), "floats from 2.5 to 2.5"),
+    (np.full((4, 4), -0.5, np.float32), "floats from -0.5 to -0.5"), (np.full((4, 4), np.nan, np.float32), "nan"),
+    (np.full((4, 4), np.inf, np.float32), "inf"),
+])  # fmt: skip
 def test_numbers_without_a_range_are_broken_whichever_way_they_come(tmp_path, values, cause):
     file = tmp_path / "image.tif"
     Image.fromarray(values).save(file)

@@ -90,16 +90,13 @@ def test_a_folder_is_no_file_of_features(tmp_path):
         with_features(a_task(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("names", "values", "got"),
-    [
-        (["/data/a/1.jpg"], np.ones((1, 2)), "/data/a/1.jpg (5 of 5 items are missing)"),
-        (["/data/a/1.jpg", "a/1.jpg"], np.eye(2), "/data/a/2.jpg (4 of 5 items are missing)"),
-        (["a", "b", "a"], np.eye(3), "features[0] and features[2] have the same name, a"),
-        (["a", "b"], np.array([[1, np.nan], [1, 1]]), "features of a are not finite"),
-        (["a", "b"], np.ones(2), "float64 [2]"),
-    ],
-)
+@pytest.mark.parametrize(("names", "values", "got"), [
+    (["/data/a/1.jpg"], np.ones((1, 2)), "/data/a/1.jpg (5 of 5 items are missing)"),
+    (["/data/a/1.jpg", "a/1.jpg"], np.eye(2), "/data/a/2.jpg (4 of 5 items are missing)"),
+    (["a", "b", "a"], np.eye(3), "features[0] and features[2] have the same name, a"),
+    (["a", "b"], np.array([[1, np.nan], [1, 1]]), "features of a are not finite"),
+    (["a", "b"], np.ones(2), "float64 [2]"),
+])  # fmt: skip
 def test_files_that_do_not_fit(tmp_path, names, values, got):
     np.savez(tmp_path / "f.npz", names=np.array(names), features=values)
     with refuses("f.npz", got=got):
@@ -179,14 +176,10 @@ def test_a_head_on_features_equals_the_whole_model(extracted):
     torch.testing.assert_close(head(values), model(pixels), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("changes", "subject", "got"),
-    [
-        (["model.backbone=features"], "backbone", "features"),
-        (["images.features=FILE"], "backbone", "small_cnn"),
-        (["images.features=FILE", "model.backbone=features", "model.weights=DEFAULT"], "weights", "DEFAULT"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "subject", "got"), [
+    (["model.backbone=features"], "backbone", "features"), (["images.features=FILE"], "backbone", "small_cnn"),
+    (["images.features=FILE", "model.backbone=features", "model.weights=DEFAULT"], "weights", "DEFAULT"),
+])  # fmt: skip
 def test_options_that_do_not_fit_the_data(extracted, changes, subject, got):
     changes = [change.replace("FILE", str(extracted)) for change in changes]
     experiment = load("pose/synthetic", [*HEAD, *changes])

@@ -13,14 +13,8 @@ from contml.data.text_files import images_below, skipped_text
 from contml.tasks.table.file import file
 
 KINDS = {
-    ".jfif": "JPEG",
-    ".JPE": "JPEG",
-    ".Png": "PNG",
-    ".tiff": "TIFF",
-    ".PGM": "PPM",
-    ".avif": "AVIF",
-    ".heic": "HEIF",
-}
+    ".jfif": "JPEG", ".JPE": "JPEG", ".Png": "PNG", ".tiff": "TIFF", ".PGM": "PPM", ".avif": "AVIF", ".heic": "HEIF",
+}  # fmt: skip
 
 
 def readable(suffix):
@@ -93,15 +87,11 @@ def test_an_image_that_nothing_installed_reads(tmp_path, no_heif):
         decode_image(tmp_path / "a.heic", "a")
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [
-        (["1.jpg", "2.JPG"], ""),
-        (["1.txt", "2.csv", "3.csv"], "2 .csv files, 1 .txt"),
-        (["a", "b.", "c. d", "x.\x1b[31m"], "4 others"),
-        ([f"{n}.x{n}" for n in range(9)], "1 .x0 file, 1 .x1, 1 .x2, 1 .x3, 1 .x4, 1 .x5, 3 others"),
-    ],
-)
+@pytest.mark.parametrize(("names", "text"), [
+    (["1.jpg", "2.JPG"], ""), (["1.txt", "2.csv", "3.csv"], "2 .csv files, 1 .txt"),
+    (["a", "b.", "c. d", "x.\x1b[31m"], "4 others"),
+    ([f"{n}.x{n}" for n in range(9)], "1 .x0 file, 1 .x1, 1 .x2, 1 .x3, 1 .x4, 1 .x5, 3 others"),
+])  # fmt: skip
 def test_counts_by_ending(names, text):
     assert skipped_text(names) == text
 

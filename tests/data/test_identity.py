@@ -100,17 +100,10 @@ def test_texts_identify_a_label_where_they_are_given():
     assert found == [f"{title} items: 1 with another label (x)" for title in ("training", "test")]
 
 
-@pytest.mark.parametrize(
-    ("folder", "root"),
-    [
-        ("own/", "own"),
-        ("own/", "own/../own"),
-        ("./own/", "own"),
-        ("/data/own/", "/data/own"),
-        ("../own/", "../own"),
-        ("", "."),
-    ],
-)
+@pytest.mark.parametrize(("folder", "root"), [
+    ("own/", "own"), ("own/", "own/../own"), ("./own/", "own"), ("/data/own/", "/data/own"), ("../own/", "../own"),
+    ("", "."),
+])  # fmt: skip
 def test_names_are_those_below_the_root(folder, root):
     items = {"a.png": 1, "b/c.png": 2, "own/d.png": 3}
     assert item_names(split_of(items, folder), root) == [*items]

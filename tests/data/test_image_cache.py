@@ -37,19 +37,13 @@ def files(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     kinds = [
-        ("a.jpg", pictures[0].resize((400, 300)), {}),
-        ("b.jpg", pictures[1].resize((90, 200)), {"exif": exif}),
-        ("c.jpg", pictures[2].convert("L"), {}),
-        ("d.jpg", pictures[3].convert("CMYK"), {}),
-        ("e.png", pictures[4].quantize(16), {"transparency": 3}),
-        ("f.png", pictures[5].convert("LA"), {}),
-        ("g.png", pictures[6].resize((SIDE, SIDE)), {}),
-        ("h.webp", pictures[7], {}),
-        ("i.png", pictures[8].resize((7, 5)), {}),
-        ("j.gif", pictures[9], {}),
-        ("k.bmp", pictures[10], {}),
+        ("a.jpg", pictures[0].resize((400, 300)), {}), ("b.jpg", pictures[1].resize((90, 200)), {"exif": exif}),
+        ("c.jpg", pictures[2].convert("L"), {}), ("d.jpg", pictures[3].convert("CMYK"), {}),
+        ("e.png", pictures[4].quantize(16), {"transparency": 3}), ("f.png", pictures[5].convert("LA"), {}),
+        ("g.png", pictures[6].resize((SIDE, SIDE)), {}), ("h.webp", pictures[7], {}),
+        ("i.png", pictures[8].resize((7, 5)), {}), ("j.gif", pictures[9], {}), ("k.bmp", pictures[10], {}),
         ("l.jpg", pictures[11].resize((90, 91)), {"exif": exif}),
-    ]
+    ]  # fmt: skip
     folder = tmp_path / "images"
     folder.mkdir()
     for name, picture, options in kinds:

@@ -134,13 +134,9 @@ def test_a_large_jpeg_decoded_at_a_fraction_is_nearly_the_same(tmp_path):
 # -- broken images -----------------------------------------------------------------------------------------------------
 
 CAUSES = {
-    "truncated": "truncated",
-    "text": "not an image, damaged, or of a format that is not read",
-    "missing": "no such file",
-    "empty": "empty file",
-    "folder": "a folder",
-    "bomb": "decompression bomb",
-}
+    "truncated": "truncated", "text": "not an image, damaged, or of a format that is not read",
+    "missing": "no such file", "empty": "empty file", "folder": "a folder", "bomb": "decompression bomb",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "workers"), spread(CAUSES, [0, 0, 1]))
@@ -194,14 +190,11 @@ def test_a_file_with_changed_bytes_is_decoded_or_broken(files):
 # -- options, interrupts -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "got"),
-    [
-        ({"labels": NumberLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
-        ({"queries": torch.tensor([0])}, "queries without a gallery"),
-        ({"gallery": torch.tensor([0])}, "a gallery without queries"),
-    ],
-)
+@pytest.mark.parametrize(("options", "got"), [
+    ({"labels": NumberLabels(torch.arange(3))}, "2 images, 2 names and 3 labels"),
+    ({"queries": torch.tensor([0])}, "queries without a gallery"),
+    ({"gallery": torch.tensor([0])}, "a gallery without queries"),
+])  # fmt: skip
 def test_splits_whose_parts_do_not_fit(options, got):
     with refuses("split", got):
         Split(**{"images": [Pixels(image) for image in noise(2)], "names": ["a", "b"],

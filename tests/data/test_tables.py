@@ -30,17 +30,11 @@ def texts(path, **options):
     return {name: column.texts() for name, column in table.columns.items()}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "cells"),
-    [
-        ("a.tsv", '"Open the door|a dog|the sign says stop"|a cat', None),
-        ("a.csv", '"Hi" he said to me|a "b" c|d', None),
-        ("a.csv", '"one\ntwo, three"|b', ["one\ntwo, three", "b"]),
-        ("a.csv", ' "a, b"| "c"', ["a, b", "c"]),
-        ("a.csv", "1,|2,,", ["1", "2"]),
-        ("a.csv", "NA|7", ["", "7"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "cells"), [
+    ("a.tsv", '"Open the door|a dog|the sign says stop"|a cat', None), ("a.csv", '"Hi" he said to me|a "b" c|d', None),
+    ("a.csv", '"one\ntwo, three"|b', ["one\ntwo, three", "b"]), ("a.csv", ' "a, b"| "c"', ["a, b", "c"]),
+    ("a.csv", "1,|2,,", ["1", "2"]), ("a.csv", "NA|7", ["", "7"]),
+])  # fmt: skip
 def test_quotes_and_separators(write, name, content, cells):
     mark = "\t" if name.endswith("tsv") else ","
     rows = content.split("|")
@@ -54,39 +48,30 @@ def test_a_quotation_mark_that_swallows_rows_is_refused(write):
         read_table(write("a.csv", swallowed))
 
 
-@pytest.mark.parametrize(
-    ("content", "lines"),
-    [
-        (b"sep=;\nimage;x\n1.jpg;1\n2.jpg;2\n", [3, 4]),
-        (b"\xef\xbb\xbfimage,x\n\n1.jpg,1\n , \n2.jpg,2", [3, 5]),
-        ("image\tx\n1.jpg\t1\n2.jpg\t2\n".encode("utf-16"), [2, 3]),
-    ],
-)
+@pytest.mark.parametrize(("content", "lines"), [
+    (b"sep=;\nimage;x\n1.jpg;1\n2.jpg;2\n", [3, 4]), (b"\xef\xbb\xbfimage,x\n\n1.jpg,1\n , \n2.jpg,2", [3, 5]),
+    ("image\tx\n1.jpg\t1\n2.jpg\t2\n".encode("utf-16"), [2, 3]),
+])  # fmt: skip
 def test_line_ends_and_encodings(write, content, lines):
     table = read_table(write("a.csv", content))
     assert texts(table.path) == {"image": ["1.jpg", "2.jpg"], "x": ["1", "2"]}
     assert list(table.lines) == lines
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "fields"),
-    [
-        ("a.csv", "image,x\n1.jpg,a\0b\n", ("a.csv", "NUL")),
-        ("a.csv", "image,x,y\n1.jpg,a\n", ("a.csv:2", "2 cells, but the header has 3")),
-        ("a.csv", "image,x,x\n1.jpg,a,b\n", ("a.csv", "columns 2 and 3 are both named 'x'")),
-        ("a.csv", "image,a b,a  b\n1.jpg,a,b\n", ("a.csv", "differ only by spaces")),
-        ("a.jsonl", '{"image": "1.jpg", "x": 1, "x": 2}', ("a.jsonl:1", "'x' appears twice")),
-        ("a.jsonl", '{"image": "\\ud800"}', ("a.jsonl:1: image", "not valid Unicode")),
-        ("a.jsonl", '{"image": "1.png"}\n{"image": ', ("a.jsonl:2", "not JSON")),
-        ("a.jsonl", "[1, 2]", ("a.jsonl:1", "a JSON list")),
-        ("a.jsonl", "", ("a.jsonl", "is empty")),
-        ("a.jsonl", "{}\n" * 3, ("a.jsonl", "is empty")),
-        ("a.docx", "", ("a.docx", "ends in '.docx'", ".csv, .tsv")),
-        ("a.tsv", "image\tage\n1\t0.png\t0\n2\t1.png\t1\n", ("a.tsv:2", "", "", "row names")),
-        ("b.txt", '"image" "age"\n"1" "0.png" 0\n"2" "1.png" 1\n', ("b.txt:1", "", "", "spaces")),
-        ("c.csv", "image,text\n1.png,a dog\n2.png,a dog, running\n", ("c.csv:3", "", "", "double quotes")),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "fields"), [
+    ("a.csv", "image,x\n1.jpg,a\0b\n", ("a.csv", "NUL")),
+    ("a.csv", "image,x,y\n1.jpg,a\n", ("a.csv:2", "2 cells, but the header has 3")),
+    ("a.csv", "image,x,x\n1.jpg,a,b\n", ("a.csv", "columns 2 and 3 are both named 'x'")),
+    ("a.csv", "image,a b,a  b\n1.jpg,a,b\n", ("a.csv", "differ only by spaces")),
+    ("a.jsonl", '{"image": "1.jpg", "x": 1, "x": 2}', ("a.jsonl:1", "'x' appears twice")),
+    ("a.jsonl", '{"image": "\\ud800"}', ("a.jsonl:1: image", "not valid Unicode")),
+    ("a.jsonl", '{"image": "1.png"}\n{"image": ', ("a.jsonl:2", "not JSON")),
+    ("a.jsonl", "[1, 2]", ("a.jsonl:1", "a JSON list")), ("a.jsonl", "", ("a.jsonl", "is empty")),
+    ("a.jsonl", "{}\n" * 3, ("a.jsonl", "is empty")), ("a.docx", "", ("a.docx", "ends in '.docx'", ".csv, .tsv")),
+    ("a.tsv", "image\tage\n1\t0.png\t0\n2\t1.png\t1\n", ("a.tsv:2", "", "", "row names")),
+    ("b.txt", '"image" "age"\n"1" "0.png" 0\n"2" "1.png" 1\n', ("b.txt:1", "", "", "spaces")),
+    ("c.csv", "image,text\n1.png,a dog\n2.png,a dog, running\n", ("c.csv:3", "", "", "double quotes")),
+])  # fmt: skip
 def test_what_is_refused(write, name, content, fields):
     with refuses(*fields):
         read_table(write(name, content))
@@ -157,14 +142,10 @@ def test_limits(write, tmp_path):
         read_table(tmp_path / "c.parquet", TableOptions(max_rows=1000))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        gzip.compress(b"image,x\n1.jpg,1\n" + bytes(100), mtime=0),
-        "image,x\n1.jpg,1\n".encode("utf-16-le"),
-        b"image,x\n1.jpg,\0\n",
-    ],
-)
+@pytest.mark.parametrize("content", [
+    gzip.compress(b"image,x\n1.jpg,1\n" + bytes(100), mtime=0), "image,x\n1.jpg,1\n".encode("utf-16-le"),
+    b"image,x\n1.jpg,\0\n",
+])  # fmt: skip
 def test_a_file_of_another_kind_under_the_name_of_a_text_is_refused(write, content):
     with refuses("a.csv", "NUL bytes", hint="encoding="):
         read_table(write("a.csv", content), SetByAnOption())
@@ -232,15 +213,12 @@ def test_a_suggested_file_is_of_the_same_kind_and_like_the_missing_one(tmp_path,
     assert similar_name(tmp_path / "gone" / missing, IMAGE_SUFFIXES) == ""
 
 
-@pytest.mark.parametrize(
-    ("names", "examples"),
-    [
-        (["007", "7", "07", "70"], "'007' and '7' and '07'"),
-        (["New York", "new_york", "New-York", "Newyork"], "'New York' and 'new_york' and 'New-York'"),
-        (["a", "A", "b", "B", "c", "C", "d", "D", "e", "E"], "'a' and 'A'; 'b' and 'B'; 'c' and 'C'; and 2 more"),
-        (["-1", "1", "1.5", "1.05", "10", "1,05", "0", "00x", "-0.5", "0.5"], ""),
-    ],
-)
+@pytest.mark.parametrize(("names", "examples"), [
+    (["007", "7", "07", "70"], "'007' and '7' and '07'"),
+    (["New York", "new_york", "New-York", "Newyork"], "'New York' and 'new_york' and 'New-York'"),
+    (["a", "A", "b", "B", "c", "C", "d", "D", "e", "E"], "'a' and 'A'; 'b' and 'B'; 'c' and 'C'; and 2 more"),
+    (["-1", "1", "1.5", "1.05", "10", "1,05", "0", "00x", "-0.5", "0.5"], ""),
+])  # fmt: skip
 def test_names_that_are_spelled_alike(names, examples):
     text = f"counted as different groups, though spelled alike: {examples}" if examples else ""
     assert spelled_alike(names, "groups") == text

@@ -42,19 +42,14 @@ def batch(split):
     return images.images
 
 
-@pytest.mark.parametrize(
-    "images",
-    [
-        Pictures(lambda pixels, row: (Image.fromarray(pixels), row)),
-        Pictures(lambda pixels, row: [pixels, row]),
-        Pictures(lambda pixels, row: (torch.from_numpy(pixels).permute(2, 0, 1), row)),
-        Subset(Pictures(lambda pixels, row: (pixels, row)), range(6)),
-        TensorDataset(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), torch.arange(6)),
-        Rows(lambda pixels, row: {"label": row, "image": Image.fromarray(pixels)}),
-        [Image.fromarray(pixels) for pixels in PIXELS],
-        torch.from_numpy(PIXELS).permute(0, 3, 1, 2),
-    ],
-)
+@pytest.mark.parametrize("images", [
+    Pictures(lambda pixels, row: (Image.fromarray(pixels), row)), Pictures(lambda pixels, row: [pixels, row]),
+    Pictures(lambda pixels, row: (torch.from_numpy(pixels).permute(2, 0, 1), row)),
+    Subset(Pictures(lambda pixels, row: (pixels, row)), range(6)),
+    TensorDataset(torch.from_numpy(PIXELS).permute(0, 3, 1, 2), torch.arange(6)),
+    Rows(lambda pixels, row: {"label": row, "image": Image.fromarray(pixels)}),
+    [Image.fromarray(pixels) for pixels in PIXELS], torch.from_numpy(PIXELS).permute(0, 3, 1, 2),
+])  # fmt: skip
 def test_images_in_any_form_are_the_same_split(images):
     expected = batch(Split([Image.fromarray(pixels) for pixels in PIXELS], NAMES, LABELS))
     split = Split(images, NAMES, LABELS)
@@ -79,16 +74,13 @@ class Endless(IterableDataset):
         return iter(PIXELS)
 
 
-@pytest.mark.parametrize(
-    ("images", "subject", "got"),
-    [
-        (Endless(), "images", "a Endless"),
-        (Pictures(lambda p, row: torch.from_numpy(p).permute(2, 0, 1) / 255), "item 0", "float32 [3, 40, 48]"),
-        (Rows(lambda p, row: {"img": p, "label": row}), "item 0", "a dictionary with img, label"),
-        (Rows(lambda p, row: {"image": {"bytes": b"", "path": None}}), "item 0", "a dict"),
-        (iter(PIXELS), "images", "iterator"),
-    ],
-)
+@pytest.mark.parametrize(("images", "subject", "got"), [
+    (Endless(), "images", "a Endless"),
+    (Pictures(lambda p, row: torch.from_numpy(p).permute(2, 0, 1) / 255), "item 0", "float32 [3, 40, 48]"),
+    (Rows(lambda p, row: {"img": p, "label": row}), "item 0", "a dictionary with img, label"),
+    (Rows(lambda p, row: {"image": {"bytes": b"", "path": None}}), "item 0", "a dict"),
+    (iter(PIXELS), "images", "iterator"),
+])  # fmt: skip
 def test_images_that_are_refused(images, subject, got):
     with refuses(subject, got=got):
         Split(images, NAMES, LABELS)

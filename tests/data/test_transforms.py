@@ -28,16 +28,12 @@ def batches(images, *, part=(0, 1), start=0):
     return [*images.train_batches(data, sampler, epoch=1, start=start, part=part)]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: CropTransform(3, 2, resize=24, crop=16),
-        lambda: torchvision_transform("torchvision:RandomResizedCrop")(size=16, resize=24, crop=16),
-        lambda: torchvision_transform("torchvision:RandAugment")(resize=24, crop=16),
-        lambda: lambda pixels, generator: pixels[4:20, 4:20] + generator.integers(0, 5, dtype=np.uint8),
-    ],
-    ids=["crop", "random resized crop", "augment", "a function"],
-)
+@pytest.mark.parametrize("make", [
+    lambda: CropTransform(3, 2, resize=24, crop=16),
+    lambda: torchvision_transform("torchvision:RandomResizedCrop")(size=16, resize=24, crop=16),
+    lambda: torchvision_transform("torchvision:RandAugment")(resize=24, crop=16),
+    lambda: lambda pixels, generator: pixels[4:20, 4:20] + generator.integers(0, 5, dtype=np.uint8),
+], ids=["crop", "random resized crop", "augment", "a function"])  # fmt: skip
 @pytest.mark.parametrize("flip", ["batch", "image"])
 def test_a_batch_depends_on_seed_epoch_step_and_row_alone(make, flip):
     whole = batches(Images(resize=24, crop=16, flip=flip, transform=make()))

@@ -146,13 +146,9 @@ def read_table(folder: Path, random: Random) -> None:
     """Reads the changed table, with labels that are given or guessed."""
     path = folder / changed_file(folder, ("items.csv", "items.tsv", "items.parquet"))
     usual = {
-        "reading": "number",
-        "colour": "class",
-        "lat,lon": "geo",
-        "needle": "vector",
-        "tags": "tags",
+        "reading": "number", "colour": "class", "lat,lon": "geo", "needle": "vector", "tags": "tags",
         "text": "captions",
-    }
+    }  # fmt: skip
     usual |= {"map": "map", "grade": "ordinal", "date": "date", "size": "class"}
     name = random.choice(list(usual))
     kind = random.choice((usual[name], usual[name], "auto", random.choice([*LABEL_KINDS, "number:log"])))

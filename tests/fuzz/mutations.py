@@ -273,19 +273,11 @@ def parquet_changed(content: bytes, random: Random) -> bytes:
 
 
 FORMATS = {
-    ".json": json_changed,
-    ".jsonl": lines_changed,
-    ".yaml": yaml_changed,
-    ".gz": gzip_changed,
-    ".csv": table_changed,
-    ".tsv": tabs_changed,
-    ".txt": words_changed,
-    ".safetensors": safetensors_changed,
-    ".npz": arrays_changed,
-    ".mat": matlab.changed,
-    ".parquet": parquet_changed,
+    ".json": json_changed, ".jsonl": lines_changed, ".yaml": yaml_changed, ".gz": gzip_changed, ".csv": table_changed,
+    ".tsv": tabs_changed, ".txt": words_changed, ".safetensors": safetensors_changed, ".npz": arrays_changed,
+    ".mat": matlab.changed, ".parquet": parquet_changed,
     **dict.fromkeys((".png", ".jpg", ".JPG", ".tif"), image_changed),
-}
+}  # fmt: skip
 
 
 def _tree_changed(tree, random, dump, special=""):

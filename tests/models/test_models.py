@@ -238,15 +238,11 @@ def trained(path, model, **options):
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "name"),
-    [
-        ({"dim": None}, {"dim": 8}, "dim"),
-        ({"dim": 8, "levels": None}, {"dim": 8, "levels": ["low", "high"]}, "levels"),
-        ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8, "levels": ["high", "low"]}, "levels"),
-        ({"dim": 8, "normalize": False}, {"dim": 8, "normalize": True}, "normalize"),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "name"), [
+    ({"dim": None}, {"dim": 8}, "dim"), ({"dim": 8, "levels": None}, {"dim": 8, "levels": ["low", "high"]}, "levels"),
+    ({"dim": 8, "levels": ["low", "high"]}, {"dim": 8, "levels": ["high", "low"]}, "levels"),
+    ({"dim": 8, "normalize": False}, {"dim": 8, "normalize": True}, "normalize"),
+])  # fmt: skip
 def test_weights_of_a_run_know_the_options_of_their_model(tmp_path, before, now, name):
     before = {"dim": 128, "levels": None, "normalize": False, **before}
     source = EmbeddingModel("small_cnn", **before)

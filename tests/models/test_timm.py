@@ -60,14 +60,9 @@ def trainer_of(changes, run=None, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        ["model.backbone=timm:test_vit", "model.frozen=2"],
-        ["model.backbone=timm:test_convnext"],
-        ["model.backbone=timm:test_resnet", "model.pooling=max", "training.precision=bfloat16"],
-    ],
-    ids=["vit", "convnext", "resnet"],
-)
+@pytest.mark.parametrize("changes", [
+    ["model.backbone=timm:test_vit", "model.frozen=2"], ["model.backbone=timm:test_convnext"],
+    ["model.backbone=timm:test_resnet", "model.pooling=max", "training.precision=bfloat16"],
+], ids=["vit", "convnext", "resnet"])  # fmt: skip
 def test_a_killed_training_gives_the_same_weights(tmp_path, changes):
     assert_resumes(partial(trainer_of, changes), tmp_path, (1, 0))

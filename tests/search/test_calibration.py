@@ -241,13 +241,10 @@ def test_sentences():
     )
 
 
-@pytest.mark.parametrize(
-    ("measure", "width"),
-    [
-        (Measure("km", 3), lambda low, high: 3 * (high - low).mean()),
-        (Measure("", 0.1, "ratio"), lambda low, high: np.exp(np.log(np.exp(0.1 * high) / np.exp(0.1 * low)).mean())),
-    ],
-)
+@pytest.mark.parametrize(("measure", "width"), [
+    (Measure("km", 3), lambda low, high: 3 * (high - low).mean()),
+    (Measure("", 0.1, "ratio"), lambda low, high: np.exp(np.log(np.exp(0.1 * high) / np.exp(0.1 * low)).mean())),
+])  # fmt: skip
 def test_the_mean_width_is_in_the_unit_of_the_labels(measure, width):
     found, pairs = calibrate(draw(20), "graded"), draw(30, seed=1)
     _, low, high = found.label_distance(pairs.embedding_distances)
@@ -280,31 +277,19 @@ def test_pairs_without_an_interval_are_left_out_of_the_check():
 
 
 DAMAGE = {
-    "distances": [[], [1], [2, 1, 0], [-1, 0, 1], [0, 0, 1], None, "a"],
-    "estimates": [[], [1], [-1, 0, 1], None],
-    "margins": [None, [], [1], [-1, 0, 1]],
-    "level": [None, 0, 1, "0.9"],
-    "kind": ["probability", "other", None],
-    "nearest": [0, 1.5, None],
-    "queries": [0, "20"],
-    "check": [{}, 3, {"split": "val"}],
-    "unknown": [1],
-}
+    "distances": [[], [1], [2, 1, 0], [-1, 0, 1], [0, 0, 1], None, "a"], "estimates": [[], [1], [-1, 0, 1], None],
+    "margins": [None, [], [1], [-1, 0, 1]], "level": [None, 0, 1, "0.9"], "kind": ["probability", "other", None],
+    "nearest": [0, 1.5, None], "queries": [0, "20"], "check": [{}, 3, {"split": "val"}], "unknown": [1],
+}  # fmt: skip
 
 
 def test_a_damaged_file_is_one_error(tmp_path):
     path = tmp_path / "calibration.json"
     assert Calibration.read(path) is None
     good = {
-        "kind": "interval",
-        "nearest": 3,
-        "level": 0.9,
-        "queries": 20,
-        "check": None,
-        "distances": [0, 1, 2],
-        "estimates": [1, 2, 3],
-        "margins": [1, 1, 1],
-    }
+        "kind": "interval", "nearest": 3, "level": 0.9, "queries": 20, "check": None, "distances": [0, 1, 2],
+        "estimates": [1, 2, 3], "margins": [1, 1, 1],
+    }  # fmt: skip
     path.write_text(json.dumps(good))
     assert Calibration.read(path).label_distance(1.5) == (2.5, 1.5, 3.5)
     forms = [{**good, key: value} for key, values in DAMAGE.items() for value in values]

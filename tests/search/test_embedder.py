@@ -57,16 +57,12 @@ def model(exported):
 def inputs(folder, pictures):
     paths = sorted(folder.iterdir())
     return {
-        "folder": folder,
-        "paths": paths,
-        "texts": np.array([str(path) for path in paths]),
-        "pictures": [Image.fromarray(pixels) for pixels in pictures],
-        "arrays": pictures,
-        "one array": np.stack(pictures),
-        "generator": (Image.fromarray(pixels) for pixels in pictures),
+        "folder": folder, "paths": paths, "texts": np.array([str(path) for path in paths]),
+        "pictures": [Image.fromarray(pixels) for pixels in pictures], "arrays": pictures,
+        "one array": np.stack(pictures), "generator": (Image.fromarray(pixels) for pixels in pictures),
         "sources": [ImageFile(path) for path in paths],
         "mix": [paths[0], pictures[1], Image.fromarray(pictures[2]), ImageFile(paths[3]), str(paths[4]), *paths[5:]],
-    }
+    }  # fmt: skip
 
 
 FORMS = ["folder", "paths", "texts", "pictures", "arrays", "one array", "generator", "sources", "mix"]
@@ -188,20 +184,16 @@ def changed(**values):
 DAMAGE = {
     **{f"no {key}": changed(**{key: ...}) for key in ("format", "name", "sha256", "feature_dim", "transform", "unit")},
     **{f"format {value}": changed(format=value) for value in (0, -1, 2, 99, "1", None, 1.5, True)},
-    "sha256": changed(sha256="0" * 64),
-    "unknown key": changed(surplus=1),
-    "features": changed(feature_dim=4),
-    "crop": changed(transform__crop=33),
-    "resize": changed(transform__resize=10**9),
-    "order": changed(transform__pixels__order="GBR"),
-    "std": changed(transform__pixels__std=[1, 1, 0]),
+    "sha256": changed(sha256="0" * 64), "unknown key": changed(surplus=1), "features": changed(feature_dim=4),
+    "crop": changed(transform__crop=33), "resize": changed(transform__resize=10**9),
+    "order": changed(transform__pixels__order="GBR"), "std": changed(transform__pixels__std=[1, 1, 0]),
     "calibration": changed(calibration__distances=[3, 2, 1]),
     "falling calibration": changed(
         calibration__distances=[1.0, 2.0], calibration__estimates=[9.0, 2.0], calibration__margins=[1.0, 1.0]
     ),
     "a list": lambda folder: (folder / "bundle.json").write_text("[1]"),
     "nested": lambda folder: (folder / "bundle.json").write_text("[" * 100_000),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -322,12 +314,9 @@ def test_code_that_is_no_backbone_is_not_called(tmp_path, backbone):
 MODELS = {
     "levels": ["model.levels=[low,middle,high]", "model.normalize=true"],
     "pooling": ["model.backbone=mobilenet_v2", "model.levels=[high]", "model.pooling=average_max"],
-    "no head": ["model.dim=null"],
-    "last weights": ["training.select=none"],
-    "bfloat16": ["training.precision=bfloat16"],
-    "untrained": ["training.epochs=0"],
-    "classes": ["CLASSES"],
-}
+    "no head": ["model.dim=null"], "last weights": ["training.select=none"],
+    "bfloat16": ["training.precision=bfloat16"], "untrained": ["training.epochs=0"], "classes": ["CLASSES"],
+}  # fmt: skip
 
 
 @pytest.mark.slow

@@ -277,21 +277,18 @@ def test_an_index_that_may_only_be_read_is_searched(tmp_path):
         index.path.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("ids", "x", "options", "subject", "got"),
-    [
-        (["a"], np.full((1, 8), 1e30), {}, "embeddings", "the numbers of row 0 have a norm above 1e+18"),
-        (["a"], np.zeros((1, 7)), {}, "embeddings", "shape [1, 7]"),
-        (["a"], np.zeros((2, 8)), {}, "ids", "1 for 2 embeddings"),
-        (["a", "a"], np.zeros((2, 8)), {}, "ids", "'a' appears twice"),
-        (["i00001"], np.zeros((1, 8)), {}, "ids", "'i00001' is in the index"),
-        (["\ud800"], np.zeros((1, 8)), {}, "ids", "'\\ud800'"),
-        (["a"], np.zeros((1, 8)), {"metadata": [{"x": [1]}]}, "metadata x", "[1]"),
-        (["a"], np.zeros((1, 8)), {"metadata": [{1: "x"}]}, "metadata", "{1: 'x'}"),
-        (["a"], np.zeros((1, 8)), {"metadata": []}, "metadata", "0 for 1 items"),
-        (["a"], np.zeros((1, 8)), {"metadata": [{f"k{n}": 1 for n in range(300)}]}, "metadata", "300 keys"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "x", "options", "subject", "got"), [
+    (["a"], np.full((1, 8), 1e30), {}, "embeddings", "the numbers of row 0 have a norm above 1e+18"),
+    (["a"], np.zeros((1, 7)), {}, "embeddings", "shape [1, 7]"),
+    (["a"], np.zeros((2, 8)), {}, "ids", "1 for 2 embeddings"),
+    (["a", "a"], np.zeros((2, 8)), {}, "ids", "'a' appears twice"),
+    (["i00001"], np.zeros((1, 8)), {}, "ids", "'i00001' is in the index"),
+    (["\ud800"], np.zeros((1, 8)), {}, "ids", "'\\ud800'"),
+    (["a"], np.zeros((1, 8)), {"metadata": [{"x": [1]}]}, "metadata x", "[1]"),
+    (["a"], np.zeros((1, 8)), {"metadata": [{1: "x"}]}, "metadata", "{1: 'x'}"),
+    (["a"], np.zeros((1, 8)), {"metadata": []}, "metadata", "0 for 1 items"),
+    (["a"], np.zeros((1, 8)), {"metadata": [{f"k{n}": 1 for n in range(300)}]}, "metadata", "300 keys"),
+])  # fmt: skip
 def test_bad_items_are_refused_and_nothing_is_added(tmp_path, ids, x, options, subject, got):
     index = made(tmp_path, vectors(3))
     before = {path.name: path.read_bytes() for path in index.path.iterdir()}

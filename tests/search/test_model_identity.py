@@ -52,18 +52,12 @@ def model_of(**options):
     return EmbeddingModel(**options)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: model.load_state_dict(dict(reversed(model.state_dict().items()))),
-        lambda model: model.eval().requires_grad_(False),
-        lambda model: model.to(memory_format=torch.channels_last),
-        lambda model: next(model.buffers()).mul_(1),
-        lambda model: model.backbone.layers[1].num_batches_tracked.add_(3),
-        lambda model: setattr(model, "freeze_batch_norm", True),
-    ],
-    ids=["order", "mode", "layout of memory", "nothing", "counters of batch norm", "frozen batch norm"],
-)
+@pytest.mark.parametrize("change", [
+    lambda model: model.load_state_dict(dict(reversed(model.state_dict().items()))),
+    lambda model: model.eval().requires_grad_(False), lambda model: model.to(memory_format=torch.channels_last),
+    lambda model: next(model.buffers()).mul_(1), lambda model: model.backbone.layers[1].num_batches_tracked.add_(3),
+    lambda model: setattr(model, "freeze_batch_norm", True),
+], ids=["order", "mode", "layout of memory", "nothing", "counters of batch norm", "frozen batch norm"])  # fmt: skip
 def test_what_changes_no_embedding_is_no_part_of_it(change):
     model = model_of()
     before, images = identity(model, 32, 32), torch.rand(2, 3, 32, 32)
@@ -272,10 +266,7 @@ def test_a_config_without_paths():
         "task": {"name": "birds:wingspans", "root": None, "data": None, "separator": "/"},
         "model": {"backbone": "timm:hf-hub:timm/resnet18", "weights": None, "dim": None},
         "images": {"features": "f.npz", "cache": "cache", "workers": 4, "crop": 64},
-        "loss": {"name": "log_ratio", "files": ["b.npz", "c.npz", "d.npz"]},
-        "binarize": {"cache": None},
-        "training": {"tracker": "wandb"},
-        "published": {"source": "table 1/2"},
-        "seed": 3,
-    }
+        "loss": {"name": "log_ratio", "files": ["b.npz", "c.npz", "d.npz"]}, "binarize": {"cache": None},
+        "training": {"tracker": "wandb"}, "published": {"source": "table 1/2"}, "seed": 3,
+    }  # fmt: skip
     assert without_paths(without_paths(config)) == without_paths(config)

@@ -46,16 +46,13 @@ def test_files_of_vectors_are_read(tmp_path, name):
     assert (None if found.names is None else [*found.names]) == expected
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"a": drawn(), "b": drawn()}, ("has a, b", "call its vectors features")),
-        ({"names": np.array(NAMES)}, ("has no vectors", "features")),
-        ({"x": drawn(), "p": np.array(NAMES), "q": np.array(NAMES)}, ("has p, q", "call its names names")),
-        ({"x": drawn(), "ids": np.array(NAMES[:3])}, ("3 names for 40 vectors",)),
-        ({"x": drawn() * np.nan}, ("not finite",)),
-    ],
-)
+@pytest.mark.parametrize(("arrays", "words"), [
+    ({"a": drawn(), "b": drawn()}, ("has a, b", "call its vectors features")),
+    ({"names": np.array(NAMES)}, ("has no vectors", "features")),
+    ({"x": drawn(), "p": np.array(NAMES), "q": np.array(NAMES)}, ("has p, q", "call its names names")),
+    ({"x": drawn(), "ids": np.array(NAMES[:3])}, ("3 names for 40 vectors",)),
+    ({"x": drawn() * np.nan}, ("not finite",)),
+])  # fmt: skip
 def test_files_that_do_not_say_which_are_the_vectors_are_refused(tmp_path, arrays, words):
     np.savez(tmp_path / "v.npz", **arrays)
     with refuses("v.npz", *words):

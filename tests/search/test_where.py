@@ -50,13 +50,8 @@ def test_conditions(text, rows):
 
 
 OPERATORS = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 def _truth(tree, row):
@@ -128,17 +123,12 @@ def index(tmp_path_factory):
     return made, vectors
 
 
-@pytest.mark.parametrize(
-    ("where", "meets"),
-    [
-        ("price < 20", lambda n: n < 20 and n % 9 != 0),
-        ("price is null", lambda n: n < 100 and n % 9 == 0),
-        ("room = 'hall'", lambda n: n >= 100 and n % 2 == 1),
-        ("not room = 'hall'", lambda n: n >= 100 and n % 2 == 0),
-        ("room is null or price > 190", lambda n: n < 100 or n >= 190),
-        (compute.field("price") >= 120.5, lambda n: n >= 120),
-    ],
-)
+@pytest.mark.parametrize(("where", "meets"), [
+    ("price < 20", lambda n: n < 20 and n % 9 != 0), ("price is null", lambda n: n < 100 and n % 9 == 0),
+    ("room = 'hall'", lambda n: n >= 100 and n % 2 == 1), ("not room = 'hall'", lambda n: n >= 100 and n % 2 == 0),
+    ("room is null or price > 190", lambda n: n < 100 or n >= 190),
+    (compute.field("price") >= 120.5, lambda n: n >= 120),
+])  # fmt: skip
 def test_a_search_finds_the_nearest_of_the_items_that_meet_a_condition(index, where, meets):
     made, vectors = index
     rows = [n for n in range(200) if meets(n) and n not in (3, 150)]
@@ -196,19 +186,12 @@ def test_rows_of_a_table_that_meet_a_condition(tmp_path):
         named_images([given], where="price > 100")
 
 
-@pytest.mark.parametrize(
-    ("texts", "values"),
-    [
-        (["1", "", "-20"], [1, None, -20]),
-        (["1", "2.50"], [1.0, 2.5]),
-        (["1354.25000000000001", "1e-05"], [1354.25, 1e-05]),
-        (["007", "2"], ["007", "2"]),
-        (["1234567890123456", "2"], ["1234567890123456", "2"]),
-        (["1e5", "1"], ["1e5", "1"]),
-        (["1", "x"], ["1", "x"]),
-        (["nan", "inf"], ["nan", "inf"]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "values"), [
+    (["1", "", "-20"], [1, None, -20]), (["1", "2.50"], [1.0, 2.5]),
+    (["1354.25000000000001", "1e-05"], [1354.25, 1e-05]), (["007", "2"], ["007", "2"]),
+    (["1234567890123456", "2"], ["1234567890123456", "2"]), (["1e5", "1"], ["1e5", "1"]), (["1", "x"], ["1", "x"]),
+    (["nan", "inf"], ["nan", "inf"]),
+])  # fmt: skip
 def test_columns_of_numbers_and_codes(texts, values):
     found = typed_cells(texts)
     assert (found, [*map(type, found)]) == (values, [*map(type, values)])

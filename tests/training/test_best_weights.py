@@ -312,16 +312,13 @@ def edited(run, old, new):
     return run.folder
 
 
-@pytest.mark.parametrize(
-    ("command", "old", "new", "got"),
-    [
-        (evaluate_run, "margin: 0.5", "margin: 0.6", "loss.margin: 0.5 -> 0.6"),
-        (report_run, "normalize: false", "normalize: true", "model.normalize: false -> true"),
-        (resume, "classes: true", "classes: true\n  note: 3", "task.note"),
-        (resume, "val_share: 0.1", "val_share: 0.2", "training.val_share: 0.1 -> 0.2"),
-        (evaluate_run, "select: val", "select: none", "training.select"),
-    ],
-)
+@pytest.mark.parametrize(("command", "old", "new", "got"), [
+    (evaluate_run, "margin: 0.5", "margin: 0.6", "loss.margin: 0.5 -> 0.6"),
+    (report_run, "normalize: false", "normalize: true", "model.normalize: false -> true"),
+    (resume, "classes: true", "classes: true\n  note: 3", "task.note"),
+    (resume, "val_share: 0.1", "val_share: 0.2", "training.val_share: 0.1 -> 0.2"),
+    (evaluate_run, "select: val", "select: none", "training.select"),
+])  # fmt: skip
 def test_an_edited_config_is_refused(restored, command, old, new, got):
     folder = edited(restored, old, new)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

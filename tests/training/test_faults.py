@@ -345,14 +345,10 @@ os._exit(0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cause", "own", "other"),
-    [
-        ("image", "square 3: cannot be decoded", "training: another process failed"),
-        ("evaluation", "disk: full", "training: another process failed"),
-        ("exit", "", "training: another process ended"),
-    ],
-)
+@pytest.mark.parametrize(("cause", "own", "other"), [
+    ("image", "square 3: cannot be decoded", "training: another process failed"),
+    ("evaluation", "disk: full", "training: another process failed"), ("exit", "", "training: another process ended"),
+])  # fmt: skip
 def test_the_failure_of_one_process_is_one_line_on_the_other(cause, own, other):
     processes = start(FAILS, cause)
     lines = [process.communicate(timeout=120) for process in processes]

@@ -38,12 +38,9 @@ CLASSES = ClassLabels(torch.arange(2 * ITEMS) % ITEMS // 4)
 def built(constructor, **options):
     """The loss or miner in float64, built with what it needs from the data."""
     data = {
-        "num_classes": 4,
-        "embedding_dim": 6,
-        "labels": labels("log_ratio"),
-        "train_labels": labels("log_ratio"),
+        "num_classes": 4, "embedding_dim": 6, "labels": labels("log_ratio"), "train_labels": labels("log_ratio"),
         "seed": 0,
-    }
+    }  # fmt: skip
     asked = inspect.signature(constructor).parameters
     torch.manual_seed(0)
     return constructor(**{key: value for key, value in data.items() if key in asked}, **options).double()

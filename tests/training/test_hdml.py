@@ -178,15 +178,11 @@ def batch_of(classes):
 
 
 VARIANTS = {
-    "j_avg 20": {"initial_loss": 20.0},
-    "j_avg 0.5": {},
-    "alpha 0": {"alpha": 0.0},
-    "softmax weight 0": {"softmax_weight": 0.0},
-    "reconstruction weight 0": {"reconstruction_weight": 0.0},
-    "reference 0": {"reference": 0.0},
-    "reference 0.3": {"reference": 0.3},
+    "j_avg 20": {"initial_loss": 20.0}, "j_avg 0.5": {}, "alpha 0": {"alpha": 0.0},
+    "softmax weight 0": {"softmax_weight": 0.0}, "reconstruction weight 0": {"reconstruction_weight": 0.0},
+    "reference 0": {"reference": 0.0}, "reference 0.3": {"reference": 0.3},
     "authors' J_gen": {"reconstruction_weight": 0.5, "softmax_weight": 5000.0, "softmax_reduction": "mean"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", LOSSES)
@@ -362,11 +358,8 @@ def test_it_resumes_bit_for_bit(form, tmp_path):
 def test_its_own_learning_rates_in_one_optimizer():
     groups = {group["name"]: group for group in trainer_of().optimizer.param_groups}
     assert {name: (group["initial_lr"], group["weight_decay"]) for name, group in groups.items()} == {
-        "backbone": (1e-3, 0.1),
-        "head": (1e-3, 0.1),
-        "generator": (1e-2, 0.0),
-        "softmax": (1e-3, 0.0),
-    }
+        "backbone": (1e-3, 0.1), "head": (1e-3, 0.1), "generator": (1e-2, 0.0), "softmax": (1e-3, 0.0),
+    }  # fmt: skip
 
 
 def test_bfloat16():

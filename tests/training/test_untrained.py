@@ -80,18 +80,14 @@ def test_weights_that_were_saved_within_the_first_epoch_are_trained(tmp_path):
     assert not Evaluated(poses(0.4), "test", "last", 0.25, 0).untrained
 
 
-@pytest.mark.parametrize(
-    ("found", "note"),
-    [
-        (Evaluated(poses(0.4), "test", "best", 0, 2), NOT_BETTER),
-        (Evaluated(poses(0.4), "test", "best", 0, 1), NOT_BETTER.replace("2 epochs", "1 epoch")),
-        (Evaluated(classes(0.4), "val", "best", 1, 2, trained=False), NO_STEP),
-        (Evaluated(classes(0.4), "test", "last", 2, 2, trained=False), NO_STEP),
-        (Evaluated(classes(0.4), "test", "last", 0, 0), f"{INITIAL}no epoch was trained"),
-        (Evaluated(classes(0.4), "test", "last", 2, 2), ""),
-        (Evaluated(classes(0.4), "test", "best", 1, 2), ""),
-    ],
-)
+@pytest.mark.parametrize(("found", "note"), [
+    (Evaluated(poses(0.4), "test", "best", 0, 2), NOT_BETTER),
+    (Evaluated(poses(0.4), "test", "best", 0, 1), NOT_BETTER.replace("2 epochs", "1 epoch")),
+    (Evaluated(classes(0.4), "val", "best", 1, 2, trained=False), NO_STEP),
+    (Evaluated(classes(0.4), "test", "last", 2, 2, trained=False), NO_STEP),
+    (Evaluated(classes(0.4), "test", "last", 0, 0), f"{INITIAL}no epoch was trained"),
+    (Evaluated(classes(0.4), "test", "last", 2, 2), ""), (Evaluated(classes(0.4), "test", "best", 1, 2), ""),
+])  # fmt: skip
 def test_one_property_decides(found, note):
     assert found.untrained == note
     assert found.notes == ([note] if note else [])
@@ -120,13 +116,9 @@ def made(folder, kind, *changes):
     if kind == "captions":
         head = [each.replace("optimizer.lr", "optimizer.head_lr") for each in changes if "optimizer.lr" in each]
         changes = [
-            SMALL_DECODERS["lstm"],
-            "training.epochs=2",
-            "model.freeze_batch_norm=true",
-            "step.embedding_epochs=0",
-            *head,
-            *changes,
-        ]
+            SMALL_DECODERS["lstm"], "training.epochs=2", "model.freeze_batch_norm=true", "step.embedding_epochs=0",
+            *head, *changes,
+        ]  # fmt: skip
         return load("captioning/synthetic", [*without(["step=", "training.epochs=2"]), "loss=null", *changes])
     changes = ["model.freeze_batch_norm=true", *changes]
     return from_text(folder, kind == "classes", f"loss: {'log_ratio' if kind == 'graded' else 'contrastive'}", *changes)
