@@ -74,8 +74,7 @@ def test_classes_stay_together_if_the_test_classes_are_unseen():
 
 
 def test_items_are_drawn_if_a_test_class_is_in_training():
-    task = zero_shot()
-    found = carved(replace(task, test=split_of(classes([3, 21] * 4), 500)))
+    found = carved(replace(zero_shot(), test=split_of(classes([3, 21] * 4), 500)))
     assert len({*found.val.labels.names} & {*found.train.labels.names}) > 15
     assert 30 <= len(found.val) <= 70
 
@@ -140,8 +139,7 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     assert len(val.queries) == 7
     assert sorted([*val.queries.tolist(), *val.gallery.tolist()]) == [*range(len(val))]
     # Without some training items, the queries are the same.
-    fewer = Task(split_of(labels).subset(range(20, 200)), test)
-    again = carved(fewer).val
+    again = carved(Task(split_of(labels).subset(range(20, 200)), test)).val
     kept = {val.names[row] for row in val.queries.tolist()} & {*again.names}
     assert kept <= {again.names[row] for row in again.queries.tolist()}
     assert carved(zero_shot()).val.queries is None

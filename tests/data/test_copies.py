@@ -33,8 +33,7 @@ def test_files_of_equal_size_are_compared_whole(tmp_path):
     last[-1] ^= 1
     files = written(tmp_path, a=content, b=bytes(middle), c=content, d=bytes(last), e=content[:-1], f=bytes(middle))
     assert same_files(files).tolist() == [0, 1, 0, 3, 4, 1]
-    small = written(tmp_path, g=b"123", h=b"123", i=b"124")
-    assert same_files(small).tolist() == [0, 0, 2]
+    assert same_files(written(tmp_path, g=b"123", h=b"123", i=b"124")).tolist() == [0, 0, 2]
 
 
 def test_files_with_equal_ends_are_read_whole(tmp_path, monkeypatch):
@@ -88,8 +87,7 @@ def images(tmp_path):
     """Twelve images: 0 and 1 are the same, and so are 2, 3 and 4."""
     pixels = noise(12)
     for number in range(12):
-        same = {1: 0, 3: 2, 4: 2}.get(number, number)
-        Image.fromarray(pixels[same]).save(tmp_path / f"{number}.png")
+        Image.fromarray(pixels[{1: 0, 3: 2, 4: 2}.get(number, number)]).save(tmp_path / f"{number}.png")
     return tmp_path
 
 
@@ -191,8 +189,7 @@ def test_audit_counts_copies_and_keeps_them_in_one_fold(table, tmp_path):
     small = ["images.workers=0", "images.resize=32", "images.crop=32", "training.epochs=1"]
     small += ["sampler.batch_size=12", "sampler.anchors_per_batch=2", "sampler.batches=2"]
     own = OwnData(folder / "own.csv", ["reading=number"], "image")
-    run = train(load_table(own, overrides=small), tmp_path / "runs")
-    found = audit_run(run.folder, folds=2)
+    found = audit_run(train(load_table(own, overrides=small), tmp_path / "runs").folder, folds=2)
     facts = dict(found.facts)
     train_names = set(found.split.names)
     pairs = [(f"img/{n:03}.png", f"img/{n + 1:03}.png") for n in range(0, 60, 6) if f"img/{n:03}.png" in train_names]

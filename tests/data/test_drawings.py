@@ -14,8 +14,7 @@ _DRAWN: list[tuple[int, int, int]] = []
 
 def _draw(seed, number, size):
     _DRAWN.append((seed, number, size))
-    generator = np.random.default_rng([seed, number])
-    return generator.integers(0, 256, (size, size, 3), np.uint8), np.array(number / 2)
+    return np.random.default_rng([seed, number]).integers(0, 256, (size, size, 3), np.uint8), np.array(number / 2)
 
 
 @pytest.fixture

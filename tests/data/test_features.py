@@ -79,8 +79,7 @@ def test_names_are_compared_below_their_shared_folder(tmp_path, capsys):
 
 def test_vectors_of_no_item_are_counted(tmp_path, capsys):
     task, values = a_task(), np.arange(14, dtype=np.float32).reshape(7, 2)
-    names = ["x", *task.train.names, "y", *task.test.names]
-    write_features(tmp_path / "f.npz", names, None, values)
+    write_features(tmp_path / "f.npz", ["x", *task.train.names, "y", *task.test.names], None, values)
     assert with_features(task, tmp_path / "f.npz").test.image(1).tolist() == [12, 13]
     assert capsys.readouterr().err == f"{tmp_path / 'f.npz'}: 2 of 7 vectors are of no item, and not used\n"
 
@@ -147,8 +146,7 @@ def test_pictures_of_features_are_those_of_their_images(tmp_path):
     split = Split(vectors, ["a", "b"], NumberLabels(torch.arange(2)))
     assert np.array_equal(np.asarray(split.picture(0)), pixels)
     assert split.draw(1, 20).size == (20, 20)  # blank
-    batch = next(iter(Images(resize=8, crop=8, cache=tmp_path).test_batches(split, None, 2)))
-    assert batch.images.shape == (2, 3)
+    assert next(iter(Images(resize=8, crop=8, cache=tmp_path).test_batches(split, None, 2))).images.shape == (2, 3)
     assert not list(tmp_path.iterdir())  # nothing is cached
 
 
@@ -170,8 +168,7 @@ def test_a_head_on_features_equals_the_whole_model(extracted):
     vectors = on_features.build_task()
     head = on_features.build_model(vectors).eval()
     head.head.load_state_dict(model.head.state_dict())
-    images = whole.build_images()
-    pixels = next(iter(images.test_batches(task.test, range(10), 10))).images
+    pixels = next(iter(whole.build_images().test_batches(task.test, range(10), 10))).images
     values = next(iter(on_features.build_images().test_batches(vectors.test, range(10), 10))).images
     torch.testing.assert_close(head(values), model(pixels), rtol=1e-4, atol=1e-5)
 

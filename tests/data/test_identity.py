@@ -74,8 +74,7 @@ def test_changes_are_counted_by_split():
     assert moved == ["training items: 1 moved to another split (d)", "test items: 1 moved from another split (d)"]
     assert changes({**TRAIN, "a": 2, "b": 1})[0] == "training items: 2 with another label (a)"
     assert changes(val={"n": 1, "o": 2}) == ["validation items: 2 added (n)"]
-    many = {str(number): 0 for number in range(1200)}
-    assert changes({**TRAIN, **many}) == ["training items: 1,200 added (0)"]
+    assert changes({**TRAIN, **{str(number): 0 for number in range(1200)}}) == ["training items: 1,200 added (0)"]
 
 
 def test_other_queries_are_a_change():
@@ -114,8 +113,7 @@ def test_a_folder_is_no_prefix_of_another():
 
 
 def test_items_that_share_a_name_are_numbered():
-    split = split_of(TEST)
-    twice = replace(split, names=["a", "b", "a"])
+    twice = replace(split_of(TEST), names=["a", "b", "a"])
     assert item_names(twice) == ["a", "b", "a (2)"]
     record = DataRecord.of(Task(twice, twice))  # names may be those of other splits
     assert record.changes(DataRecord.of(Task(twice, twice.subset([0, 1])))) == ["test items: 1 removed (a (2))"]
@@ -130,8 +128,7 @@ def test_recorded_items_are_restored_in_their_order():
     task = Task(split_of(TRAIN), split_of(TEST, queries=rows[0], gallery=rows[1]), val_groups=["p", "q", "r", "s"])
     record = DataRecord.of(task)
     test = task.test.subset([2, 1, 0])
-    today = Task(task.train.subset([3, 1, 2, 0]), test, val_groups=["s", "q", "r", "p"])
-    found = with_recorded_items(today, record)
+    found = with_recorded_items(Task(task.train.subset([3, 1, 2, 0]), test, val_groups=["s", "q", "r", "p"]), record)
     assert list(found.train.names) == [*TRAIN]
     assert found.val_groups == ["p", "q", "r", "s"]
     assert list(found.test.names) == [*TEST]

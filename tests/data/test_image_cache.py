@@ -213,8 +213,7 @@ def other_process(tmp_path, files, folder, limit=0, gate=""):
     script = tmp_path / "fill.py"
     script.write_text(SCRIPT.format(folders=[str(ROOT), str(ROOT / "tests")]))
     command = [sys.executable, script, folder, str(limit), gate, *files]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen(command, **pipes, text=True)
+    return subprocess.Popen(command, **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), text=True)
 
 
 @pytest.mark.slow
@@ -392,8 +391,7 @@ def test_a_training_with_a_cache_is_the_same_and_resumes_without(tmp_path, monke
     pose_files(tmp_path / "own")
     (tmp_path / "config.yaml").write_text(CONFIG)
     plain = train(load("config.yaml"), tmp_path / "runs")
-    kept = load("config.yaml", ["images.cache=kept", "task.split=null"])
-    check(kept)
+    check(load("config.yaml", ["images.cache=kept", "task.split=null"]))
     assert not (tmp_path / "kept").exists()  # one batch needs no cache
     run = train(load("config.yaml", ["images.cache=kept"]), tmp_path / "runs")
     last = [load_file(each.checkpoints / "last.safetensors") for each in (plain, run)]

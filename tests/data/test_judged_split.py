@@ -34,8 +34,7 @@ def split_of(labels):
 
 
 def test_connected_sets_of_items():
-    labels = separate(4)
-    numbers = connected_items(labels)
+    numbers = connected_items(separate(4))
     assert [len(set(numbers[5 * g : 5 * g + 5])) for g in range(4)] == [1] * 4
     assert len(set(numbers)) == 4
     assert len(set(connected_items(connected()))) == 1
@@ -60,8 +59,7 @@ def test_where_all_items_are_connected_judgments_between_both_parts_are_left_out
     assert drawn.used.sum() == pytest.approx(40, abs=6)
     left_out = labels.count - kept.count - drawn.count
     assert 0 < left_out < 0.1 * labels.count  # near items are in one part
-    at_random = np.random.default_rng(0).permutation(200)[:40]
-    mask = np.isin(np.arange(200), at_random)
+    mask = np.isin(np.arange(200), np.random.default_rng(0).permutation(200)[:40])
     random_left_out = labels.count - labels.keep_items(mask).count - labels.keep_items(~mask).count
     assert left_out < random_left_out / 4
 
@@ -114,6 +112,5 @@ def test_judgments_that_validation_leaves_out_are_counted():
 
 
 def test_a_subset_of_a_split_has_the_judgments_of_its_items():
-    whole = split_of(separate(4))
-    part = whole.subset(torch.arange(5, 15))
+    part = split_of(separate(4)).subset(torch.arange(5, 15))
     assert part.labels.triplets.tolist() == [[g + n, g + n + 1, g + n + 2] for g in (0, 5) for n in range(3)]

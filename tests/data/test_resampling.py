@@ -170,8 +170,7 @@ def test_broken_images_in_several_parts(tmp_path, rows):
         images.close()
         strict = augmented(**AUGMENTED, workers=workers)
         order = Shuffled(12, 12, seed=2).batch(0, 0)
-        first = next(row for row in order if row in rows)
-        with refuses(f"images/{first}.jpg", got="no such file"):
+        with refuses(f"images/{next(row for row in order if row in rows)}.jpg", got="no such file"):
             list(strict.train_batches(split, Shuffled(12, 12, seed=2), epoch=0))
     assert_same(found[0][:-1], found[1][:-1])
     assert found[0][-1] == found[1][-1]

@@ -60,8 +60,7 @@ def test_images_flip_one_by_one_or_the_batch_as_a_whole():
     data, pictures = split(40, 8), {"image": [], "batch": []}
     for flip, found in pictures.items():
         sampler = UniformSampler(20, batches=40, labels=data.labels, seed=1)
-        images = Images(resize=8, crop=8, flip=flip)
-        for batch in images.train_batches(data, sampler, epoch=0):
+        for batch in Images(resize=8, crop=8, flip=flip).train_batches(data, sampler, epoch=0):
             straight = torch.from_numpy(np.stack([image(int(row), 8) for row in batch.rows])).permute(0, 3, 1, 2)
             flipped = (batch.images != straight).flatten(1).any(1)
             assert torch.equal(torch.where(flipped[:, None, None, None], straight.flip(3), straight), batch.images)

@@ -88,8 +88,7 @@ class Miniatures:
     def case(self, kind: str, seed: int) -> dict[str, bytes]:
         """The changed file of a case."""
         random, folder = Random(f"{kind} {seed}"), self.valid(kind)
-        pattern = random.choice(KINDS[kind].files)
-        path = random.choice(sorted(path for path in folder.glob(pattern) if path.is_file()))
+        path = random.choice(sorted(path for path in folder.glob(random.choice(KINDS[kind].files)) if path.is_file()))
         return {str(path.relative_to(folder)): mutated(path.read_bytes(), path.name, random)}
 
     def run(self, kind: str, files: dict[str, bytes], seed: int = 0) -> Outcome:

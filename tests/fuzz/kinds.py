@@ -71,8 +71,7 @@ def with_vectors(write: Callable[..., Any], **options: Any) -> Callable[[Path], 
 
 def read_vectors(folder: Path, random: Random) -> None:
     """Reads one of the files of word vectors."""
-    names = ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin")
-    name = changed_file(folder, names)
+    name = changed_file(folder, ("glove.txt", "vectors.txt", "packed.txt.gz", "vectors.bin"))
     vectors = load_word_vectors(folder / name, random.choice((None, {"red", "ball", "blue", "box"})))
     contml.CaptionLabels([["a red ball"], ["a blue box"]], vectors=vectors).pairwise()
 

@@ -65,8 +65,7 @@ def record() -> tuple[DataRecord, DataRecord]:
 def read_runs(folder: Path, random: Random) -> None:
     """Compares both runs, and reads what a report of the first reads."""
     options: Any = random.choice(({}, {"metrics": ["ndcg@10"]}))
-    found = compare([folder], **options)
-    json.dumps(found.as_data())
+    json.dumps(compare([folder], **options).as_data())
 
 
 def read_report(folder: Path, random: Random) -> None:
@@ -98,8 +97,7 @@ def build_trials(folder: Path) -> None:
 
 def read_trials(folder: Path, random: Random) -> None:
     """Goes on with the sweep, and ranks its trials."""
-    path = folder / "trials.jsonl"
-    record = _SweepRecord(path, SPEC, SPEC)
+    record = _SweepRecord(folder / "trials.jsonl", SPEC, SPEC)
     trials = [Trial.of(n, {"loss.margin": 0.1}, {0: each}, folder) for n, each in enumerate(record.values())]
     if trials and not (found := ranked(trials))[0].error:
         sweep = Sweep(folder, parse_space(["loss.margin=0.1,0.2"]), tuple(found), ())

@@ -98,8 +98,7 @@ def test_levels_recorded_from_pretrainedmodels(file):
     with torch.inference_mode():
         features = model.features(images(2, 64))[1].split(model.parts)
     for level, values in zip(ALL, features, strict=True):
-        found = values[[0, len(values) // 2, -1]].tolist()
-        assert found == pytest.approx(recorded[level], rel=1e-9), level
+        assert values[[0, len(values) // 2, -1]].tolist() == pytest.approx(recorded[level], rel=1e-9), level
 
 
 def test_pixels_are_bgr_from_0_to_255_without_the_mean(file):

@@ -33,8 +33,7 @@ def test_principal_components_keep_distances():
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0.02)
     assert embeddings.mean(0).abs().max() < 1e-2
     centred = x.double().numpy() - x.double().numpy().mean(0)
-    directions = np.linalg.svd(centred, full_matrices=False)[2][:3]
-    expected = np.abs(centred @ directions.T)
+    expected = np.abs(centred @ np.linalg.svd(centred, full_matrices=False)[2][:3].T)
     np.testing.assert_allclose(np.abs(head("pca", 3).embed(x).detach().numpy()), expected, rtol=1e-3, atol=0.02)
 
 

@@ -75,8 +75,7 @@ def test_without_a_head_the_features_are_the_embedding():
     assert model.embedding_dim == model.feature_dim == model(x).shape[1] == 1024
     assert not [*model.head_parameters()]
     assert all(key.startswith("backbone.") for key in model.state_dict())
-    unit = EmbeddingModel("small_cnn", dim=None, normalize=True)
-    torch.testing.assert_close(unit(x).norm(dim=1), torch.ones(2))
+    torch.testing.assert_close(EmbeddingModel("small_cnn", dim=None, normalize=True)(x).norm(dim=1), torch.ones(2))
 
 
 def test_a_checkpoint_with_a_head_loads_without_one(tmp_path):
@@ -130,8 +129,7 @@ def test_an_import_string(tmp_path, monkeypatch):
 
 def test_timm():
     pytest.importorskip("timm")
-    model = EmbeddingModel("timm:resnet10t", dim=8)
-    assert model(images()).shape == (2, 8)
+    assert EmbeddingModel("timm:resnet10t", dim=8)(images()).shape == (2, 8)
     with refuses("backbone", got="timm:resnet10", hint="'timm:resnet10t'"):
         EmbeddingModel("timm:resnet10")
     with refuses("weights", got="IMAGENET1K_V1", allowed="none, DEFAULT or a local file"):

@@ -69,8 +69,7 @@ def test_features_are_pooled_from_the_last_maps(name, pooling):
     model = EmbeddingModel(name, dim=4, pooling=pooling).eval()
     maps = []
     model.backbone.get_submodule(BACKBONES[name]).register_forward_hook(lambda _, given, output: maps.append(output))
-    features = model.features(images())
-    torch.testing.assert_close(features, POOLINGS[pooling](maps[0]))
+    torch.testing.assert_close(model.features(images()), POOLINGS[pooling](maps[0]))
     assert model(images()).shape == (2, 4)
 
 
@@ -138,8 +137,7 @@ def test_levels_by_the_name_of_a_module(tmp_path, name):
     assert {*model.head} == {level.replace(".", "_") for level in levels}
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     file = str(tmp_path / "model.safetensors")
-    again = EmbeddingModel(backbone, dim=4, levels=levels, weights=file).eval()
-    assert torch.equal(again(images()), model(images()))
+    assert torch.equal(EmbeddingModel(backbone, dim=4, levels=levels, weights=file).eval()(images()), model(images()))
 
 
 @pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "convnext_tiny"])

@@ -100,16 +100,14 @@ def test_the_interval_holds_for_the_promised_share_of_the_pairs_of_new_queries()
     """The mean over 60 calibrations, each of 80 queries; the error of a query is shared by its pairs."""
     shares = []
     for seed in range(60):
-        found = calibrate(draw(80, seed=seed), "graded")
-        shares.append(found.checked(draw(300, seed=1000 + seed)).check.observed)
+        shares.append(calibrate(draw(80, seed=seed), "graded").checked(draw(300, seed=1000 + seed)).check.observed)
     assert np.mean(shares) == pytest.approx(0.9, abs=0.02)
 
 
 @settings(max_examples=60)
 @given(st.integers(9, 40), st.integers(1, 12), st.integers(0, 10_000), st.sampled_from(["graded", "classes"]))
 def test_invariants(queries, k, seed, kind):
-    random = np.random.default_rng(seed)
-    e, y = random.integers(0, 4, (2, queries, k)).astype(float)  # ties, zeros
+    e, y = np.random.default_rng(seed).integers(0, 4, (2, queries, k)).astype(float)  # ties, zeros
     found = calibrate(Pairs(e, (y > 1).astype(float) if kind == "classes" else y, np.arange(queries)), kind)
     at = np.array([[0.0, 0.5], [3.0, 1e9]])
     if kind == "graded":
@@ -228,8 +226,7 @@ def test_no_end_is_beyond_the_largest_label_distance():
 
 
 def test_sentences():
-    graded = calibrate(draw(20), "graded")
-    assert graded.sentence() == (
+    assert calibrate(draw(20), "graded").sentence() == (
         "label distance of the 10 nearest: 90 % interval, from 20 validation queries; there is no test split to check "
         "it on"
     )
@@ -308,11 +305,9 @@ def test_farther_than_all_pairs_nothing_is_known():
     estimate, low, high = found.label_distance([farthest, farthest * 1.001])
     assert np.isfinite([estimate[0], low[0], high[0]]).all()
     assert np.isnan([estimate[1], low[1], high[1]]).all()
-    bound = calibrate(draw(80, seed=1), "graded", form="bound")
-    assert np.isfinite(bound.label_distance(2 * farthest).high)
+    assert np.isfinite(calibrate(draw(80, seed=1), "graded", form="bound").label_distance(2 * farthest).high)
     new = draw(50, seed=2)
-    far = Pairs(new.embedding_distances + farthest, new.label_distances, new.units)
-    checked = found.checked(far)
+    checked = found.checked(Pairs(new.embedding_distances + farthest, new.label_distances, new.units))
     assert checked.check.known == 0
     assert checked.check.observed is checked.check.interval is checked.check.width is None
     assert checked.sentence().endswith("all test pairs are farther apart than all pairs of the validation split")

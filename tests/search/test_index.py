@@ -96,8 +96,7 @@ def test_sources_of_segments(tmp_path, sizes):
         else:
             index.add([f"i{n:05d}" for n in rows], x[start : start + size], **part)
         start += size
-    ids = [f"i{n:05d}" for n in range(start)][::-1]
-    assert index.sources(ids) == [f"source {n}" for n in range(start)][::-1]
+    assert index.sources([f"i{n:05d}" for n in range(start)][::-1]) == [f"source {n}" for n in range(start)][::-1]
 
 
 def test_fewer_items_than_k_and_none(tmp_path):

@@ -179,8 +179,7 @@ def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml,
     out = contml("index", "run", "photos", "--out", "i")[1].splitlines()
     assert out[0] == "i: 2 images added, 11 in all"
     assert out[2] == "1 images were removed from the index earlier and stay out of it"
-    new = Index.open("i").embeddings(["04.png"])
-    assert new[0].tolist() == [0, 0, 1] != old[0].tolist()
+    assert Index.open("i").embeddings(["04.png"])[0].tolist() == [0, 0, 1] != old[0].tolist()
     (photos / "00.png").unlink()  # what is gone stays
     assert "1 image of the index is not among these images" in contml("index", "run", "photos", "--out", "i")[1]
     contml("index", "--out", "i", "--compact")
@@ -394,8 +393,7 @@ def test_a_gallery_of_hostile_names(tmp_path):
     value = Answer(name, name, name, None, None, 1.0, name, 0.9, 3, None, True, labels)
     line = line._replace(answers=[value])
     queries = (NamedImage(name, tmp_path / "none"), TypedLabel(name, labels))
-    results = [QueryResult(query, [line], [value]) for query in queries]
-    write_gallery(tmp_path / "a.html", name, name, results)
+    write_gallery(tmp_path / "a.html", name, name, [QueryResult(query, [line], [value]) for query in queries])
     write_gallery(tmp_path / "b.html", "", "", [])
     content = (tmp_path / "a.html").read_bytes()
     assert b"<script>" not in content

@@ -157,8 +157,7 @@ def made(noise, numbers=90, classes=False):
         labels = ClassLabels(ids[rows]) if classes else space_of(values[rows].double())
         parts.append((x[rows], split_of(values[rows], labels)))
     train, val, test = parts
-    items = LabelledItems.make(train, "abc", len(train[0]), found_in(*val), found_in(*test))
-    return items, train, val, test
+    return LabelledItems.make(train, "abc", len(train[0]), found_in(*val), found_in(*test)), train, val, test
 
 
 def test_errors_and_bounds_are_those_of_the_test_split():
@@ -228,8 +227,7 @@ def test_validation_classes_that_training_lacks_choose_nothing():
     x = units(40, 4).float()
     train = (x[:30], split_of(x[:30], ClassLabels(torch.arange(30) % 3)))
     val = (x[30:], split_of(x[30:], ClassLabels(torch.arange(10) % 2 + 7)))
-    items = LabelledItems.make(train, "abc", 30, found_in(*val), None)
-    assert items.record.predictions[0].calibration is None
+    assert LabelledItems.make(train, "abc", 30, found_in(*val), None).record.predictions[0].calibration is None
 
 
 def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said():
@@ -287,8 +285,7 @@ def test_each_label_of_a_sum_is_answered_by_the_items_that_have_it():
     ages.title = "age"
     present = torch.ones(12, 2, dtype=torch.bool)
     present[:6, 0] = False
-    items = of(WeightedLabels({ages: 1.0, tags: 1.0}, present=present), units(12, 5), k=2)
-    for row in items.answer(units(20, 5, 3)):
+    for row in of(WeightedLabels({ages: 1.0, tags: 1.0}, present=present), units(12, 5), k=2).answer(units(20, 5, 3)):
         assert [each.title for each in row] == ["age", "tags"]
         assert 6 <= row[0].value <= 11
 
@@ -333,8 +330,7 @@ def test_intervals_are_in_the_unit_of_the_labels():
     (found,) = of(prices, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert [found.value, found.low, found.high] == pytest.approx([100, 100 / math.exp(0.5), 100 * math.exp(0.5)])
     assert str(found) == "price (predicted): 100 (61 to 165)"
-    squared = NumberLabels([4.0, 4.0, 4.0, 4.0])
-    (found,) = of(squared, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
+    (found,) = of(NumberLabels([4.0, 4.0, 4.0, 4.0]), units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert (found.low, found.high) == (3, 5)
     levels = OrdinalLabels(["b"] * 4, ["a", "b", "c"])
     (found,) = of(levels, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
@@ -377,8 +373,7 @@ def test_the_file_has_a_largest_size(monkeypatch):
 
 @pytest.fixture
 def saved(tmp_path):
-    items = of(NumberLabels(torch.arange(12.0)), units(12, 5))
-    items.save(tmp_path / "labels.safetensors")
+    of(NumberLabels(torch.arange(12.0)), units(12, 5)).save(tmp_path / "labels.safetensors")
     return tmp_path / "labels.safetensors"
 
 

@@ -148,8 +148,7 @@ def test_the_transform_of_a_bundle_is_part_of_it(bundle):
 
 
 def test_features_of_another_length_are_another_model():
-    found = {identity(EmbeddingModel("features", None, feature_dim=length), 8, 8) for length in (8, 9)}
-    assert len(found) == 2
+    assert len({identity(EmbeddingModel("features", None, feature_dim=length), 8, 8) for length in (8, 9)}) == 2
 
 
 # -- where models are compared -----------------------------------------------------------------------------------------

@@ -115,8 +115,7 @@ def test_a_model_of_vectors_takes_files_of_them(folder, contml):
     run = train(load_experiment("table/default", options), folder / "runs").folder
     model, x = load(run), drawn()
     contml("index", run, "v.npz", "--out", "i", "--metadata", "t.csv")
-    index = Index.open("i")
-    np.testing.assert_allclose(index.embeddings(NAMES), model.embed(x), atol=1e-6)
+    np.testing.assert_allclose(Index.open("i").embeddings(NAMES), model.embed(x), atol=1e-6)
     found = json.loads(contml("search", "i", "v.npz", "-k", 1, "--json")[1])
     assert [each["found"][0]["id"] for each in found] == NAMES
     predicted = json.loads(contml("predict", run, "v.npz", "--json")[1])["predictions"]

@@ -23,8 +23,7 @@ from contml.training.selection import BestWeights
 def validation(seed=5, broken=()):
     """A validation split whose labels say nothing: its metric goes up and down."""
     split = squares(110, seed=seed, broken=broken)
-    places = torch.rand(110, 2, generator=torch.Generator().manual_seed(seed))
-    return replace(split, labels=VectorLabels(places))
+    return replace(split, labels=VectorLabels(torch.rand(110, 2, generator=torch.Generator().manual_seed(seed))))
 
 
 # -- what is best ------------------------------------------------------------------------------------------------------

@@ -136,8 +136,7 @@ def test_images_that_change_are_not_kept(photos, change):
 
 def test_a_cache_that_cannot_be_written_is_done_without(photos, capsys):
     (photos / "cache").write_text("a file")
-    trainer = trainer_of(made())
-    trainer.fit()
+    trainer_of(made()).fit()
     assert "features are not kept: " in capsys.readouterr().err
     with refuses("cache", allowed="", hint="name"):
         trainer_of(made("images.cache=cache")).fit()
@@ -154,8 +153,7 @@ def test_broken_images(photos):
 
 
 def test_a_killed_training_gives_the_same_weights(photos):
-    experiment = made("training.checkpoint_minutes=0")
-    assert_resumes(partial(trainer_of, experiment), photos / "runs", (1, 1))
+    assert_resumes(partial(trainer_of, made("training.checkpoint_minutes=0")), photos / "runs", (1, 1))
 
 
 def weights_of_sgd():
@@ -191,8 +189,7 @@ def test_untrained_features_that_are_better_are_the_model(photos, no_reports, ca
     embeddings = model.embed(["0.png", "1.png"])
     features = trainer_of(made()).bare_model.bare_backbone().eval()
     split = Split(["0.png", "1.png"], ["a", "b"], NumberLabels(torch.arange(2)))
-    expected = embed(features, split, made().build_images())[0]
-    np.testing.assert_allclose(embeddings, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embeddings, embed(features, split, made().build_images())[0], rtol=1e-4, atol=1e-5)
     model.save(photos / "bundle")
     np.testing.assert_array_equal(contml.load(photos / "bundle").embed(["0.png", "1.png"]), embeddings)
     assert evaluate_run(run.folder) == evaluated

@@ -27,8 +27,7 @@ class Deep(nn.Module):
 def deep_trainer():
     """A backbone of three layers whose first one is frozen."""
     model = EmbeddingModel(Deep(), dim=4, frozen=1)
-    optimizer = partial(OPTIMIZERS["sgd"], lr=1e-3)
-    return small_trainer(model=model, optimizer=optimizer)
+    return small_trainer(model=model, optimizer=partial(OPTIMIZERS["sgd"], lr=1e-3))
 
 
 def weights_of_deep_trainer():

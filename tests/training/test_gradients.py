@@ -217,5 +217,4 @@ def test_two_processes_equal_one(tmp_path):
         loss.backward()
         expected = {key: p.grad for key, p in model.named_parameters() if p.grad is not None} | {"loss": loss.detach()}
         for size in (None, 1):
-            of_size = {key: found[f"{case}|{size}|{key}"] for key in expected}
-            assert_close(of_size, expected, tolerance=1e-8)
+            assert_close({key: found[f"{case}|{size}|{key}"] for key in expected}, expected, tolerance=1e-8)

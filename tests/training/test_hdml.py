@@ -97,8 +97,7 @@ def test_n_pairs_are_the_first_two_of_each_class(classes):
 @pytest.mark.parametrize("distance", ["squared_euclidean", "euclidean", "cosine"])
 def test_the_loss_of_triplets_equals_a_loop(distance, reduction):
     x = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    classes = torch.tensor([0, 1, 1, 2, 0, 0, 0, 2, 2])
-    found = triplets(classes)
+    found = triplets(torch.tensor([0, 1, 1, 2, 0, 0, 0, 2, 2]))
     value = tuple_loss(TripletMarginLoss(0.5, distance, reduction), x[found.anchors], x[found.items], found.target)
     apart = {
         "squared_euclidean": lambda a, b: (a - b).square().sum(),
@@ -225,8 +224,7 @@ def test_each_term_trains_its_own_network(form, options):
 
 def test_the_triplets_of_the_sampler_are_those_of_the_batch():
     """A class may appear twice. The third is none by its classes, as where a broken image was left out."""
-    classes = torch.tensor([0, 0, 1, 0, 0, 2, 2, 3, 0])
-    images, labels = batch_of(classes)
+    images, labels = batch_of(torch.tensor([0, 0, 1, 0, 0, 2, 2, 3, 0]))
     model = model_of().double()
     step = hdml(triplet_margin(triplets="batch"), beta=0).double()
     value = step(model, images, labels)
@@ -234,13 +232,11 @@ def test_the_triplets_of_the_sampler_are_those_of_the_batch():
     assert set(step.logs()) == {"metric_loss"}  # without synthetic tuples, only the loss trains, and only the model
     assert all(p.grad is None for p in step.parameters())
     a, p, n = (part[:2] for part in model(images).chunk(3))
-    apart = (a - p).square().sum(1) - (a - n).square().sum(1)
-    torch.testing.assert_close(value, (apart + 1).clamp(min=0).sum())
+    torch.testing.assert_close(value, ((a - p).square().sum(1) - (a - n).square().sum(1) + 1).clamp(min=0).sum())
 
 
 def test_the_means_are_those_of_the_last_epoch():
-    classes = torch.arange(4).repeat(3)
-    images, labels = batch_of(classes)
+    images, labels = batch_of(torch.arange(4).repeat(3))
     model, step = model_of(), hdml(triplet_margin(), steps_per_epoch=3)
     terms = []
     for n in range(7):
@@ -248,8 +244,7 @@ def test_the_means_are_those_of_the_last_epoch():
         terms.append([step.logs()[name] for name in ("metric_loss", "generator_loss")])
         whole = (n + 1) // 3 * 3
         if whole:
-            expected = torch.tensor(terms[whole - 3 : whole]).mean(0)
-            torch.testing.assert_close(step.means, expected)
+            torch.testing.assert_close(step.means, torch.tensor(terms[whole - 3 : whole]).mean(0))
         else:
             assert step.means.tolist() == [math.inf, math.inf]
 
@@ -386,8 +381,7 @@ def shared_training(chunk_size=None):
         quiet=True,
     )
     trainer.training_step.means.copy_(torch.tensor([5.0, 20.0]))
-    batches = trainer.images.train_batches(split, trainer.sampler, epoch=0, part=world())
-    trainer.train_step(next(iter(batches)))
+    trainer.train_step(next(iter(trainer.images.train_batches(split, trainer.sampler, epoch=0, part=world()))))
     parts = {"model": trainer.bare_model, "step": trainer.training_step}
     gradients = {f"{name}.{key}": p.grad.clone() for name, part in parts.items() for key, p in part.named_parameters()}
     trainer.fit()

@@ -132,8 +132,7 @@ def test_equal_embeddings_are_a_tie_with_the_gradient_of_even_odds(number):
     loss.backward()
     assert loss.item() == pytest.approx(math.log(number))
     torch.testing.assert_close(model.embeddings.grad, torch.zeros(ITEMS, 3, dtype=torch.float64))  # of cosines at 1
-    zero = TripletStep()(Given(torch.zeros(ITEMS, 3)), rows, labels[rows])
-    assert zero.item() == pytest.approx(math.log(number))
+    assert TripletStep()(Given(torch.zeros(ITEMS, 3)), rows, labels[rows]).item() == pytest.approx(math.log(number))
 
 
 def test_an_embedding_that_is_not_finite_makes_the_loss_nan_although_no_triplet_has_it():

@@ -38,8 +38,7 @@ def test_it_learns():
 def test_without_epochs_the_untrained_features_are_evaluated(tmp_path):
     options = ["training.epochs=0", "model.dim=null", "schedule=cosine", "optimizer=adam"]
     run = train(load("pose/synthetic", [*TINY, *options]), tmp_path)
-    rows = run.rows()
-    assert [row["event"] for row in rows] == ["evaluation"]
+    assert [row["event"] for row in run.rows()] == ["evaluation"]
     assert load_file(run.folder / "embeddings" / "test.safetensors")["embeddings"].shape == (24, 1024)
     page = (run.folder / "report.html").read_text()
     assert ">Retrieved images</h2>" in page
@@ -192,8 +191,7 @@ def test_broken_images_are_skipped_with_their_anchors():
 
 
 def test_a_batch_of_broken_images_is_skipped():
-    split = squares(broken=tuple(range(29)))
-    trainer = small_trainer(split=split, broken="skip", epochs=1)
+    trainer = small_trainer(split=squares(broken=tuple(range(29))), broken="skip", epochs=1)
     before = weights(trainer)
     trainer.fit()
     assert_equal(weights(trainer), before)
@@ -307,8 +305,7 @@ def test_a_network_of_a_step_has_its_own_learning_rate():
         start = before[f"step.network.{name}"]
         assert parameter.grad.norm() > 1e-3  # a group with its own learning rate is not clipped
         torch.testing.assert_close(after[f"step.network.{name}"], start - lr * (parameter.grad + 0.25 * start))
-    clipped = trainer.bare_model.linear.weight.grad
-    assert 0 < clipped.norm() <= 1.001e-9
+    assert 0 < trainer.bare_model.linear.weight.grad.norm() <= 1.001e-9
 
 
 def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
@@ -342,8 +339,7 @@ def test_a_step_without_forward():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule):
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     made = SCHEDULES[schedule](
         optimizer=optimizer,
         **{
@@ -418,8 +414,7 @@ def test_the_backbone_keeps_its_weights_in_head_only_epochs(optimizer):
     frozen = trained(2)
     assert torch.equal(frozen.weight, start.weight)
     assert not torch.equal(frozen.bias, start.bias)
-    whole = trained(3)
-    assert not torch.equal(whole.weight, start.weight)
+    assert not torch.equal(trained(3).weight, start.weight)
 
 
 def test_head_only_epochs_need_a_head_or_parameters_of_the_loss():
