@@ -456,13 +456,11 @@ VECTORS = (*FEATURES, ".safetensors")
 GRAPHS, PREDICTIONS = (".onnx",), (".csv", ".parquet")
 
 #: Hints for files of other formats.
-_OTHERS = {
-    **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
-    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
-    **dict.fromkeys((".zip", ".7z", ".tar"), "unpack it, and give the folder or the table in it"),
-    **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
-    **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
-}
+_OTHERS = dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx")
+_OTHERS |= dict.fromkeys((".yaml", ".yml"), "give a config without --data")
+_OTHERS |= dict.fromkeys((".zip", ".7z", ".tar"), "unpack it, and give the folder or the table in it")
+_OTHERS |= dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV")
+_OTHERS |= dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV")
 
 
 def check_suffix(path: Path, endings: Collection[str]) -> str:

@@ -94,14 +94,11 @@ def lazy_table(package: str, parts: Mapping[str, str]) -> LazyTable:
     return LazyTable({name: f"{package}.{part}" for name, part in parts.items()})
 
 
-_PACKAGES = ("contml", "torch", "torchvision", "timm", "pillow", "numpy")
-
-
 @cache
 def versions() -> dict[str, str]:
     """Return the version of each package that is installed."""
     installed = {}
-    for name in _PACKAGES:
+    for name in ("contml", "torch", "torchvision", "timm", "pillow", "numpy"):
         with suppress(PackageNotFoundError):  # timm is optional
             installed[name] = version(name)
     return installed

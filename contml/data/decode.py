@@ -55,7 +55,6 @@ FORMAT_NAMES = ", ".join({"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(name, nam
 
 #: JPEG formats, with one picture or several, can be decoded at a fraction of their size.
 _JPEGS = ("JPEG", "MPO")
-_ORIENTATION = 0x0112  # the EXIF tag
 _UPRIGHT = {2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM}
 _UPRIGHT |= {5: Transpose.TRANSPOSE, 6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90}
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
@@ -213,7 +212,7 @@ def _to_rgb(picture: Image.Image, crop: Cut, upright: bool) -> Image.Image:
 def orientation(picture: Image.Image) -> int:
     """Return the EXIF orientation of a picture, 1 to 8. Return 1 if it has none, or if its EXIF block is damaged."""
     try:
-        value = picture.getexif().get(_ORIENTATION, 1)
+        value = picture.getexif().get(0x0112, 1)  # the EXIF tag
         return value if value in _UPRIGHT else 1
     except Exception:  # damaged metadata are not damaged pixels
         return 1

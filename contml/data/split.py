@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -53,10 +54,9 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
         differs = bool((judged.distances > 0).any())
         if not len(judged.rows):
             raise InputError(subject, f"no judged pair in {count:,} training rows", "needs at least one")
-    elif labels.is_partial:  # the first item may have a label distance to no other one
-        differs = any(bool((labels.pairwise(rows) > 0).any()) for rows in blocks)
-    else:
-        differs = any(bool((labels.pairwise([0], rows) > 0).any()) for rows in blocks)
+    else:  # if some distances are not known, the first item may have one to no other item
+        found = (labels.pairwise(rows) if labels.is_partial else labels.pairwise([0], rows) for rows in blocks)
+        differs = any(bool((distances > 0).any()) for distances in found)
     if differs:
         return
     if judged is not None:
@@ -213,11 +213,9 @@ class Split:
         source = self.images[row]
         if not isinstance(source, Vector):
             return decode(source.read(), self.name(row), min_size)
-        try:
+        with suppress(FileNotFoundError):
             if source.picture is not None:
                 return decode(source.picture.read(), self.name(row), min_size)
-        except FileNotFoundError:
-            pass
         return name_picture(self.name(row))
 
     def subset(self, rows: Rows) -> Split:

@@ -325,13 +325,11 @@ def _delimiter(text: str, name: str) -> str:
         return "\t"
     best_score, best_delimiter = (0.0, 1), ","
     for delimiter in _DELIMITERS:
-        try:
+        with suppress(csv.Error):
             widths = [len(row) for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True) if any(row)]
-        except csv.Error:
-            continue
-        equal_share = sum(width == widths[0] for width in widths) / len(widths) if widths else 0.0
-        if widths and widths[0] > 1 and (equal_share, widths[0]) > best_score:
-            best_score, best_delimiter = (equal_share, widths[0]), delimiter
+            equal_share = sum(width == widths[0] for width in widths) / len(widths) if widths else 0.0
+            if widths and widths[0] > 1 and (equal_share, widths[0]) > best_score:
+                best_score, best_delimiter = (equal_share, widths[0]), delimiter
     return best_delimiter
 
 

@@ -36,7 +36,6 @@ _FOREIGN_FILES, _FOREIGN_FOLDERS = ("thumbs.db", "desktop.ini"), ("__macosx", "@
 _MOST_ENDINGS = 6
 #: `spelled_alike` ignores the character between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
-_VARIATIONS = "\ufe0e\ufe0f"
 #: Apostrophes and hyphens that look the same.
 _PUNCTUATION = dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'")
 _PUNCTUATION |= dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-")
@@ -202,7 +201,7 @@ def visible(name: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     """Return a name without invisible characters, with its letters and accents in one Unicode form."""
     if name.isascii():
         return name
-    return "".join(c for c in normalize(form, name) if category(c) != "Cf" and c not in _VARIATIONS)
+    return "".join(c for c in normalize(form, name) if category(c) != "Cf" and c not in "\ufe0e\ufe0f")
 
 
 def spelled_alike(names: Iterable[str], what: str) -> str:

@@ -206,30 +206,23 @@ class Calibration(BaseModel):
         `measure` is the unit of the width.
         """
         e, y = pairs.embedding_distances, pairs.label_distances
-        known, width, observed, interval = np.ones(e.shape, bool), None, None, None
+        known, found = np.ones(e.shape, bool), dict[str, Any](width=None, observed=None, interval=None)
         if self.kind != "probability":
             _, low, high = self.label_distance(e)
             known = np.isfinite(high)
             hit, expected = (low <= y) & (y <= high), self.level
             # The mean of differences of logarithms gives the geometric mean of factors.
-            width = measure.of(float((high[known] - low[known]).mean())) if known.any() else None
+            found["width"] = measure.of(float((high[known] - low[known]).mean())) if known.any() else None
         else:
             hit, expected = y == 0, float(self.same_class(e).mean())
         items = torch.from_numpy(pairs.units)[:, None] if pairs.items is None else pairs.items
         if known.any():
-            observed = float(hit[known].mean())
+            share = float(hit[known].mean())
             # The items of each pair: a query has as many pairs as are known.
             half = half_width_of_share(hit[known], items.repeat_interleave(torch.from_numpy(known.sum(1)), 0))
-            interval = None if math.isnan(half) else (max(0.0, observed - half), min(1.0, observed + half))
-        check = Check(
-            split="test",
-            queries=len(e),
-            expected=expected or 0.0,
-            known=float(known.mean()),
-            observed=observed,
-            interval=interval,
-            width=width,
-        )
+            interval = None if math.isnan(half) else (max(0.0, share - half), min(1.0, share + half))
+            found |= {"observed": share, "interval": interval}
+        check = Check(split="test", queries=len(e), expected=expected or 0.0, known=float(known.mean()), **found)
         return self.model_copy(update={"check": check})
 
     def sentence(self, measure: Measure = PLAIN) -> str:

@@ -162,11 +162,9 @@ class Embedder:
         Raises:
             InputError: the model has none, or their file is damaged or of another model.
         """
-        try:
+        with suppress(FileNotFoundError):
             if self._labels is not None:
                 return LabelledItems.read(self._labels, self.identity)
-        except FileNotFoundError:
-            pass
         problem = "no labels of training items, which predictions and label queries need"
         hint = "judgments and shortened embeddings have none; 'contml evaluate' adds labels to an older run"
         hint += "; 'contml export --no-labels' leaves them out"

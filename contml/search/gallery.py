@@ -28,7 +28,6 @@ from contml.search.results import QueryResult, SearchHit, TypedLabel
 _SIDE = 220
 #: Side of a predicted pose or label map in the corner of a picture, and the width of its frame.
 _INSET, _RIM = 84, 3
-_EMPTY = "#f1f1f1"
 
 
 def check_gallery(path: Path) -> None:
@@ -125,7 +124,7 @@ def _drawing(source: ImageSource, answers: Sequence[Answer] = ()) -> Image.Image
         picture = decode(source.read(), str(source.stamp), _SIDE)
         picture = contained(picture, (_SIDE, _SIDE), Image.Resampling.LANCZOS).convert("RGB")
     except OSError:
-        picture = Image.new("RGB", (_SIDE, _SIDE), _EMPTY)
+        picture = Image.new("RGB", (_SIDE, _SIDE), "#f1f1f1")
         for start, end in ((0.3, 0.7), (0.7, 0.3)):
             ends = (0.3 * _SIDE, start * _SIDE, 0.7 * _SIDE, end * _SIDE)
             ImageDraw.Draw(picture).line(ends, fill="#b0b0b0", width=3)

@@ -254,8 +254,7 @@ def shown_files(index: Index, ids: Sequence[str], metadata: Sequence[Mapping[str
 
     An index may come from a stranger. A stranger can name any picture of the user, but does not know its content.
     """
-    files = [str(entry.get(FILE, "")) for entry in metadata]
-    pairs = zip(files, index.sources(ids), strict=True)
+    pairs = zip([str(entry.get(FILE, "")) for entry in metadata], index.sources(ids), strict=True)
     return [file if (source or "").split(" ")[-1] == digest_of(file).hex() else "" for file, source in pairs]
 
 

@@ -33,7 +33,6 @@ _T = TypeVar("_T")
 
 #: The message and the hint while another process holds the lock.
 _BUSY = ("another process is changing this index", "wait for it, or stop it")
-_LOCK = ".lock"
 #: The column to search, by the argument `by`.
 _COLUMN = {"embedding": "vector", "labels": "label_vector"}
 #: A column of row numbers. No key of metadata has this name.
@@ -222,7 +221,7 @@ class Index:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        with locked(self.path, *_BUSY, name=_LOCK):
+        with locked(self.path, *_BUSY):
             remove_temporaries(self.path)  # only the process that holds the lock writes there
             yield
 
@@ -438,8 +437,7 @@ class Index:
         if vectors.ndim != 2 or vectors.shape[1] != dim:
             raise InputError(name, f"shape {list(vectors.shape)}", f"must be [N, {dim}]")
         if len(invalid := np.flatnonzero(~(_norms(vectors) <= NORM))):
-            is_finite = np.isfinite(vectors[invalid[0]]).all()
-            problem = f"have a norm above {NORM:g}" if is_finite else "are not finite"
+            problem = f"have a norm above {NORM:g}" if np.isfinite(vectors[invalid[0]]).all() else "are not finite"
             raise InputError(name, f"the numbers of row {invalid[0]} {problem}")
         return vectors
 

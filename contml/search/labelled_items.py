@@ -248,14 +248,11 @@ class LabelledItems:
         label_distances = by_labels.label_distances[:, :k].double()
         units = rows if split.groups is None else split.groups[rows]
         pairs = Pairs(between.sqrt().numpy(), label_distances.numpy(), units.numpy(), ranking.items)
-        return SearchRecord(
-            by="labels" if difference > margin else "embedding",
-            metric=evaluation.headline,
-            embedding=float(ranking.values.mean()),
-            labels=float(by_labels.values.mean()),
-            margin=None if np.isnan(margin) else margin,
-            calibration=calibrate(pairs, "graded", largest=self.labels.largest),
-        )
+        by: By = "labels" if difference > margin else "embedding"
+        means: dict[str, Any] = {"embedding": float(ranking.values.mean()), "labels": float(by_labels.values.mean())}
+        means["margin"] = None if np.isnan(margin) else margin
+        calibration = calibrate(pairs, "graded", largest=self.labels.largest)
+        return SearchRecord(by=by, metric=evaluation.headline, calibration=calibration, **means)
 
     def evaluate(
         self, embeddings: Tensor, missing: Tensor, split: Split, evaluator: RetrievalEvaluator | None = None
@@ -403,8 +400,7 @@ class LabelledItems:
         k = max(1, min(self.record.neighbours, len(posterior.embeddings) - 1))
         same = (found.distances[:, 0].square() < limit) & (leave_same and len(posterior.embeddings) > k)
         shifted = same.long()[:, None] + torch.arange(k)
-        rows, distances = found.rows.gather(1, shifted), found.distances.gather(1, shifted)
-        return rows, softmax_of(distances, posterior.scale), same
+        return found.rows.gather(1, shifted), softmax_of(found.distances.gather(1, shifted), posterior.scale), same
 
     @cached_property
     def _posteriors(self) -> list[tuple[Posterior, float]]:
@@ -570,14 +566,10 @@ def _coordinates(tensors: dict[str, Tensor], n: int, path: Path) -> tuple[Coordi
     dims = (values.ndim, landmarks.ndim, offsets.ndim, projection.ndim) == (2, 1, 1, 2)
     floats = (values, offsets, projection)
     types = landmarks.dtype == torch.int64 and all(each.dtype == torch.float64 for each in floats)
-    if not (
-        dims
-        and types
-        and values.shape == (n, projection.shape[1])
-        and len(landmarks) == len(offsets) == len(projection) > 0
-        and 0 <= int(landmarks.min()) <= int(landmarks.max()) < n
-        and all(bool(each.isfinite().all()) for each in floats)
-    ):
+    fits = dims and types and values.shape == (n, projection.shape[1])
+    fits = fits and len(landmarks) == len(offsets) == len(projection) > 0
+    fits = fits and 0 <= int(landmarks.min()) <= int(landmarks.max()) < n
+    if not (fits and all(bool(each.isfinite().all()) for each in floats)):
         raise InputError(str(path), "has no coordinates of its labels", hint=_DAMAGED)
     return Coordinates(landmarks, offsets, projection), values
 

@@ -26,9 +26,6 @@ _TOKEN = re.compile(
 )
 _SIGNS = {"=": operator.eq, "==": operator.eq, "!=": operator.ne, "<>": operator.ne, "<": operator.lt}
 _SIGNS |= {"<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_KEYWORDS = ("and", "or", "not", "in", "is", "null")
-#: The tests that may follow the name of a column.
-_TESTS = "a comparison (= != < <= > >=), 'in (...)' or 'is null'"
 
 
 def condition(text: str, columns: Mapping[str, str], subject: str = "where") -> Any:
@@ -70,7 +67,7 @@ class _Parser:
         self.kind = "" if match is None else str(match.lastgroup)
         self.value = "" if match is None else match[self.kind]
         self.end = len(self.text) if match is None else match.end()
-        if self.kind == "word" and self.value.lower() in _KEYWORDS:
+        if self.kind == "word" and self.value.lower() in ("and", "or", "not", "in", "is", "null"):
             self.kind, self.value = "keyword", self.value.lower()
 
     def _error(self, expected: str) -> InputError:
@@ -137,7 +134,7 @@ class _Parser:
             return ~found if negated else found
         compare = _SIGNS.get(self.value) if self.kind == "sign" else None
         if compare is None:
-            raise self._error(_TESTS)
+            raise self._error("a comparison (= != < <= > >=), 'in (...)' or 'is null'")
         self._next()
         return compare(column, compute.scalar(self._value(name)))
 

@@ -218,8 +218,7 @@ class HDML(TrainingStep):
     def _synthetic(self, rows: Tensor, real: int, target: Tensor, model: Any) -> Tensor:
         """Compute J_syn, the metric loss of generated features. It does not train the generator."""
         weights = {name: weight.detach() for name, weight in self.generator.named_parameters()}
-        generated = functional_call(self.generator, weights, (rows,))[real:]
-        embeddings = model.embed(generated)
+        embeddings = model.embed(functional_call(self.generator, weights, (rows,))[real:])
         anchors, items = embeddings[: len(target)], embeddings[len(target) :]
         return tuple_loss(self.loss, anchors, items.view(*target.shape, embeddings.shape[1]), target)
 

@@ -46,8 +46,7 @@ def answer_logits(embeddings: Tensor, positions: Tensor, answers: int, temperatu
     with torch.autocast(embeddings.device.type, enabled=False):  # autocast would multiply in half precision
         unit = normalize(embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)))
         items = unit[positions]  # [T,3,d]
-        similarities = [(items[:, i] * items[:, j]).sum(1) for i, j in ANSWER_PAIRS[answers]]
-        return torch.stack(similarities, dim=1) / temperature
+        return torch.stack([(items[:, i] * items[:, j]).sum(1) for i, j in ANSWER_PAIRS[answers]], dim=1) / temperature
 
 
 class _JudgedStep(TrainingStep):
