@@ -1,7 +1,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,7 +11,7 @@ from PIL import Image
 from support.choices import spread
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 from support.miniature import augmented
-from support.processes import restore_ctrl_c, script_environment
+from support.processes import restore_ctrl_c, start_group
 from support.refusals import refuses
 
 from contml import NumberLabels
@@ -222,16 +221,7 @@ if __name__ == "__main__":
 def test_ctrl_c_prints_no_tracebacks(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
-    process = subprocess.Popen(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=restore_ctrl_c,
-        env=script_environment(),
-    )
-    assert process.stdout
+    process = start_group(script, preexec_fn=restore_ctrl_c)
     assert process.stdout.readline() == "started\n"
     time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well

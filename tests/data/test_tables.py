@@ -193,16 +193,11 @@ def test_whole_numbers_beyond_53_bits_among_floats_stay_different():
     assert _joined([pyarrow.array([1]), pyarrow.array([0.5])]).to_pylist() == [1.0, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("missing", "suggested"),
-    [
-        ("nothere.png", ""),  # "other" is a folder
-        ("items.csv", ""),  # "semi.csv" is like it in its ending only
-        ("items.json", "items.jsonl"),
-        ("imgs", "img"),
-        ("photo1.jpg", "Photo1.PNG"),
-    ],
-)
+@pytest.mark.parametrize(("missing", "suggested"), [
+    ("nothere.png", ""),  # "other" is a folder
+    ("items.csv", ""),  # "semi.csv" is like it in its ending only
+    ("items.json", "items.jsonl"), ("imgs", "img"), ("photo1.jpg", "Photo1.PNG"),
+])  # fmt: skip
 def test_a_suggested_file_is_of_the_same_kind_and_like_the_missing_one(tmp_path, missing, suggested):
     for folder in ("other", "img"):
         (tmp_path / folder).mkdir()

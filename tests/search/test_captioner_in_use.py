@@ -213,13 +213,11 @@ def test_the_command_prints_the_captions(contml, lstm, form):
     lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
     assert lines[0] == ["image", "caption"]
     assert lines[1:] == [[f"{row:02d}.png", text] for row, text in enumerate(lstm.captions)]
-    assert json.loads(contml("caption", folder, lstm.images, "--json", "--batch-size", "128")[1]) == {
-        "captions": [{"image": f"{row:02d}.png", "caption": text} for row, text in enumerate(lstm.captions)],
-        "broken": [],
-    }
-    assert json.loads(contml("caption", folder, lstm.images / "03.png", "--json", "--beam", "1")[1])["captions"][0][
-        "image"
-    ] == str(lstm.images / "03.png")
+    captions = [{"image": f"{row:02d}.png", "caption": text} for row, text in enumerate(lstm.captions)]
+    out = contml("caption", folder, lstm.images, "--json", "--batch-size", "128")[1]
+    assert json.loads(out) == {"captions": captions, "broken": []}
+    out = contml("caption", folder, lstm.images / "03.png", "--json", "--beam", "1")[1]
+    assert json.loads(out)["captions"][0]["image"] == str(lstm.images / "03.png")
 
 
 def test_the_command_names_images_that_cannot_be_read(contml, accepted, refused, lstm, tmp_path):

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -169,13 +171,10 @@ def changed(**values):
         record = json.loads(path.read_text())
         for key, value in values.items():
             *outer, last = key.split("__")
-            place = record
-            for name in outer:
-                place = place[name]
+            place = reduce(getitem, outer, record)
+            place[last] = value
             if value is ...:
                 del place[last]
-            else:
-                place[last] = value
         path.write_text(json.dumps(record))
 
     return change
@@ -339,10 +338,8 @@ def test_models_of_every_kind_embed_as_their_runs_did(tmp_path, name):
         assert np.abs(model.embed(pictures) - saved).max() <= 1e-6
         assert model.unit == task.test.labels.unit
         assert model.embedding_dim == saved.shape[1]
-        assert (model.bundle.checkpoint, model.bundle.epoch) == (
-            read_evaluation(run).checkpoint,
-            read_evaluation(run).epoch,
-        )
+        evaluated = read_evaluation(run)
+        assert (model.bundle.checkpoint, model.bundle.epoch) == (evaluated.checkpoint, evaluated.epoch)
 
 
 def test_a_model_of_features_takes_vectors():
@@ -410,12 +407,10 @@ def test_a_run_without_newer_options_loads_and_is_calibrated_when_evaluated(trai
     assert contml.load(run).bundle.calibration is not None
     text = (run / "config.yaml").read_text()
     frozen = "  freeze_batch_norm: false"
-    changes = {
-        "model.pooling": (frozen, f"{frozen}\n  pooling: max"),
-        "model.freeze_batch_norm": (frozen, "  freeze_batch_norm: true"),
-    }
-    for key, (old, new) in changes.items():  # a newer option with another value, and a changed one
-        (run / "config.yaml").write_text(text.replace(old, new))
+    # A newer option with another value, and a changed one.
+    changes = {"model.pooling": f"{frozen}\n  pooling: max", "model.freeze_batch_norm": "  freeze_batch_norm: true"}
+    for key, new in changes.items():
+        (run / "config.yaml").write_text(text.replace(frozen, new))
         with refuses(str(run), got=key):
             evaluate_run(run)
 

@@ -87,14 +87,10 @@ def test_an_item_that_is_added_after_a_removal_has_a_row_of_its_own(tmp_path, is
 @pytest.mark.parametrize("sizes", [(5, 2), (2, 5), (1, 3, 2)])
 def test_sources_of_segments(tmp_path, sizes):
     x, start = vectors(sum(sizes)), 0
-    index = None
+    index = Index.create(tmp_path / "index", 8)
     for size in sizes:
-        rows = range(start, start + size)
-        part = {"sources": [f"source {n}" for n in rows]}
-        if index is None:
-            index = made(tmp_path, x[:size], **part)
-        else:
-            index.add([f"i{n:05d}" for n in rows], x[start : start + size], **part)
+        sources = [f"source {n}" for n in range(start, start + size)]
+        index.add(names(size, start), x[start : start + size], sources=sources)
         start += size
     assert index.sources([f"i{n:05d}" for n in range(start)][::-1]) == [f"source {n}" for n in range(start)][::-1]
 

@@ -26,22 +26,20 @@ from contml.data import Pixels, Split
 from contml.data.renderers.labels import label_picture
 from contml.evaluation import evaluate
 from contml.evaluation.posterior import COORDINATES
-from contml.labels import (
-    ClassLabels,
-    MatrixLabels,
-    NumberLabels,
-    OrdinalLabels,
-    TagLabels,
-    VectorLabels,
-    WeightedLabels,
-)
+from contml.labels import ClassLabels, NumberLabels, OrdinalLabels, TagLabels, VectorLabels, WeightedLabels
 from contml.labels.saved import to_saved
-from contml.search import Index, SearchResult
+from contml.search import Calibration, Index, SearchResult
 from contml.search.answers import predicted
 from contml.search.labelled_items import MAX_ITEMS, LabelledItems, sample
 from contml.search.results import TypedLabel, label_results
 
 OF_DATA = [name for name in SPACES if not name.startswith(("threshold", "nearest", "pairs"))]
+
+
+def calibrated(kind, estimate, margin=None):
+    """A calibration with the same estimate at any distance."""
+    numbers = {"distances": (0.0,), "estimates": (estimate,), "margins": None if margin is None else (margin,)}
+    return Calibration(kind=kind, nearest=1, level=None if margin is None else 0.9, queries=20, **numbers)
 
 
 def units(n, d, seed=0):
@@ -231,27 +229,18 @@ def test_validation_classes_that_training_lacks_choose_nothing():
 
 
 def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said():
-    from contml.search import Calibration
-
-    numbers = {"distances": (0.0,), "estimates": (1.0,), "margins": (1.0,)}
-    bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
+    bound = calibrated("bound", 1.0, 1.0)
     x = units(1, 5) + torch.arange(20)[:, None]
     ages = NumberLabels(torch.arange(20.0))
-    for calibration, asked, expected in (
-        (bound, 2, ""),
-        (bound, 9, "the predicted labels of 3 of 4 images exclude age=9"),
-        (None, 9, ""),
-    ):
+    said = "the predicted labels of 3 of 4 images exclude age=9"
+    for calibration, asked, expected in ((bound, 2, ""), (bound, 9, said), (None, 9, "")):
         items = of(ages, x, k=1, calibration=calibration)
         found = SearchResult(np.array([list("abcd")]), np.zeros((1, 4)), None)
         query = items.query(asked)
         typed = TypedLabel(f"age={asked}", query.labels)
         answers = items.answer(x[[1, 2, 3, 9]] + 0.1)
         assert label_results(typed, found, lambda _, answers=answers: answers).contradiction == expected
-    share = Calibration(
-        kind="probability", nearest=1, level=None, queries=20, distances=(0.0,), estimates=(0.8,), margins=None
-    )
-    items = of(ClassLabels(["cat", "dog"] * 10), x, k=1, calibration=share)
+    items = of(ClassLabels(["cat", "dog"] * 10), x, k=1, calibration=calibrated("probability", 0.8))
     for asked, expected in (("cat", ""), ("dog", "the predicted labels of 4 of 4 images exclude class=dog")):
         query, answers = items.query(asked), items.answer(x[[0, 2, 4, 6]] + 0.1)
         typed = TypedLabel(f"class={asked}", query.labels)
@@ -271,9 +260,7 @@ def test_every_label_space_answers_and_comes_back_from_a_file(name, tmp_path):
     again = LabelledItems.read(tmp_path / "labels.safetensors", "abc")
     assert torch.equal(again.embeddings, items.embeddings)
     assert torch.equal(again.posterior.labels, items.posterior.labels)
-    assert [[str(each) for each in row] for row in again.answer(queries)] == [
-        [str(each) for each in row] for row in answers
-    ]
+    assert [[*map(str, row)] for row in again.answer(queries)] == [[*map(str, row)] for row in answers]
     if labels.typed_as == "text" and labels.title != "captions":
         text = next(filter(None, (labels.text(row) for row in range(len(labels)))))
         text = re.sub(r"(?<=\d),(?=\d{3})", "", text)  # thousands separators are not typed
@@ -305,9 +292,8 @@ def test_what_is_unusual_about_a_label_is_said():
     items = of(ages, units(40, 5))
     assert items.query(30).remarks == []
     assert items.query("61").remarks == []
-    assert items.query(900).remarks == [
-        "900 years is far from all training labels: the nearest is 59 years, 841 years away"
-    ]
+    (remark,) = items.query(900).remarks
+    assert remark == "900 years is far from all training labels: the nearest is 59 years, 841 years away"
     tagged = of(TagLabels([["a", "b"], ["b", "c"], ["a"], ["c"]] * 3), units(12, 5))
     assert tagged.query("a;zebra").remarks == ["tags: no training item has zebra"]
     with refuses("tags", "no training item has 'zebra'"):
@@ -317,14 +303,11 @@ def test_what_is_unusual_about_a_label_is_said():
     assert partial in both.query({"age": 30}).remarks
     assert partial not in both.query({"age": 30, "tags": ["a"]}).remarks
     with refuses("label", "'x'"):
-        of(MatrixLabels(torch.zeros(4, 4)), units(4, 5)).query("x")
+        of(library.MatrixLabels(torch.zeros(4, 4)), units(4, 5)).query("x")
 
 
 def test_intervals_are_in_the_unit_of_the_labels():
-    from contml.search import Calibration
-
-    numbers = {"distances": (0.0,), "estimates": (0.5,), "margins": (0.5,)}
-    bound = Calibration(kind="bound", nearest=1, level=0.9, queries=20, **numbers)
+    bound = calibrated("bound", 0.5, 0.5)
     prices = NumberLabels(np.log([100.0, 100.0, 100.0, 100.0]) / 0.5)
     prices.measure, prices.title = Measure("", 0.5, "ratio"), "price"
     (found,) = of(prices, units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
@@ -337,9 +320,7 @@ def test_intervals_are_in_the_unit_of_the_labels():
     assert str(found) == "level (predicted): b (a to c)"
     (found,) = of(VectorLabels([[1.0, 2.0]] * 4), units(4, 5), k=2, calibration=bound).answer(units(1, 5, 3))[0]
     assert str(found) == "vector (predicted): 1 2 (within 1.00, 90 %)"
-    share = Calibration(
-        kind="probability", nearest=1, level=None, queries=20, distances=(0.0,), estimates=(0.8,), margins=None
-    )
+    share = calibrated("probability", 0.8)
     (found,) = of(ClassLabels(["cat"] * 4), units(4, 5), k=2, calibration=share).answer(units(1, 5, 3))[0]
     assert str(found) == "class (predicted): cat (80 %)"
 
@@ -516,10 +497,8 @@ def test_search_by_a_label(contml, accepted, refused, trained, exported, tmp_pat
     assert image["answers"][0]["label"] == "pose"
     images = sorted(trained.images.iterdir())[0]
     ranked = {}
-    for by, words in (
-        ("embedding", "ranked by embedding (--by labels"),
-        ("labels", "ranked through labels (--by embed"),
-    ):
+    said = {"embedding": "ranked by embedding (--by labels", "labels": "ranked through labels (--by embed"}
+    for by, words in said.items():
         out = contml("search", "i", images, "--by", by, "-k", "24")[1]
         assert words in out.splitlines()[-1]
         (data,) = json.loads(contml("search", "i", images, "--by", by, "-k", "24", "--json")[1])

@@ -40,10 +40,8 @@ def test_run_bundle_and_copies_are_one_model(trained, exported, tmp_path):
     for folder in (exported, tmp_path / "bundle of a bundle", tmp_path / "moved"):
         assert contml.load(folder).identity == expected, folder
     assert read_evaluation(Run(trained.run)).identity == expected
-    found = subprocess.run(
-        [sys.executable, "-c", FRESH, exported], check=True, capture_output=True, text=True, cwd=tmp_path
-    )
-    assert found.stdout.strip() == expected
+    command = [sys.executable, "-c", FRESH, exported]
+    assert subprocess.run(command, check=True, stdout=-1, text=True, cwd=tmp_path).stdout.strip() == expected
 
 
 def model_of(**options):

@@ -114,11 +114,8 @@ def index(tmp_path_factory):
     vectors = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     made.add([f"{n}" for n in range(100)], vectors[:100], [{"price": n} if n % 9 else None for n in range(100)])
     rooms = ("bath", "hall")
-    made.add(
-        [f"{n}" for n in range(100, 200)],
-        vectors[100:],
-        [{"price": n + 0.5, "room": rooms[n % 2]} for n in range(100, 200)],
-    )
+    entries = [{"price": n + 0.5, "room": rooms[n % 2]} for n in range(100, 200)]
+    made.add([f"{n}" for n in range(100, 200)], vectors[100:], entries)
     made.remove(["150", "3"])
     return made, vectors
 

@@ -95,6 +95,14 @@ def small_trainer(
     )
 
 
+def fitted(trainer, resume=False):
+    """The trainer after its training, which goes on from the saved state if `resume`."""
+    if resume:
+        trainer.resume()
+    trainer.fit()
+    return trainer
+
+
 def weights(trainer):
     """Copies of the weights of a trainer's model."""
     return {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}

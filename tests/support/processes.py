@@ -17,6 +17,13 @@ def script_environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
+def start_group(*arguments, **options):
+    """Starts Python in a process group of its own, with pipes for its output."""
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    command, env = [sys.executable, *arguments], script_environment()
+    return subprocess.Popen(command, **pipes, text=True, start_new_session=True, env=env, **options)
+
+
 def restore_ctrl_c() -> None:
     """Sets the default action of SIGINT in a new process: a shell may have started this one with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy.stats import t
-from support.miniature import Flat, assert_equal, small_trainer, squares, weights
+from support.miniature import Flat, assert_equal, fitted, small_trainer, squares, weights
 from support.refusals import refuses
 from support.runs import Killed, assert_resumes, from_text, kill_at, of_two_processes, without_reports, without_speed
 
@@ -37,19 +37,13 @@ def evaluations(values, better="lower"):
         yield Evaluation("", 4, 4, {name: curve}, 0.0, kind=kind), queries, epoch
 
 
-@pytest.mark.parametrize(
-    ("better", "values", "best", "since"),
-    [
-        ("lower", [3.0, 2.0, 2.5, 1.0], 3, 0),
-        ("lower", [3.0, 2.0, 2.5, 2.0], 1, 2),  # of equal results the first
-        ("lower", [1.0, 1.0, 1.0], 0, 2),
-        ("higher", [0.1, 0.3, 0.2], 1, 1),
-        ("higher", [0.1, 0.1, 0.2], 2, 0),
-        ("lower", [math.nan, 2.0, 3.0], 1, 1),
-        ("lower", [2.0, math.nan, 1.0], 2, 0),
-        ("higher", [0.2, math.nan, math.nan], 0, 2),
-    ],
-)
+@pytest.mark.parametrize(("better", "values", "best", "since"), [
+    ("lower", [3.0, 2.0, 2.5, 1.0], 3, 0),
+    ("lower", [3.0, 2.0, 2.5, 2.0], 1, 2),  # of equal results the first
+    ("lower", [1.0, 1.0, 1.0], 0, 2), ("higher", [0.1, 0.3, 0.2], 1, 1), ("higher", [0.1, 0.1, 0.2], 2, 0),
+    ("lower", [math.nan, 2.0, 3.0], 1, 1), ("lower", [2.0, math.nan, 1.0], 2, 0),
+    ("higher", [0.2, math.nan, math.nan], 0, 2),
+])  # fmt: skip
 def test_the_first_of_the_best_results_is_kept(better, values, best, since):
     kept = BestWeights()
     for evaluation, queries, epoch in evaluations(values, better):
@@ -107,11 +101,7 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
 
     trainer.best.update = remember
     trainer.fit()
-    assert {path.name for path in trainer.run.checkpoints.iterdir()} == {
-        "best.safetensors",
-        "last.safetensors",
-        "state.safetensors",
-    }
+    assert {path.stem for path in trainer.run.checkpoints.iterdir()} == {"best", "last", "state"}
     rows = [row for row in trainer.run.rows() if row["event"] == "evaluation"]
     assert [(row["epoch"], row["split"]) for row in rows] == [(epoch, "val") for epoch in (0, 2, 4, 5)]
     best = min(rows, key=lambda row: row["label_distance@10"])["epoch"]
@@ -127,8 +117,7 @@ def test_best_and_last_weights_and_metrics_are_kept(tmp_path):
 
 @pytest.mark.parametrize("options", [{"select": "none"}, {"select": "none", "val": validation()}, {}])
 def test_without_a_validation_split_no_weights_are_best(tmp_path, options):
-    trainer = small_trainer(create(tmp_path, "run"), epochs=1, **options)
-    trainer.fit()
+    trainer = fitted(small_trainer(create(tmp_path, "run"), epochs=1, **options))
     assert trainer.best is None
     assert {path.name for path in trainer.run.checkpoints.iterdir()} == {"last.safetensors", "state.safetensors"}
     assert {row["split"] for row in trainer.run.rows() if row["event"] == "evaluation"} == {"test"}
@@ -166,8 +155,7 @@ def test_it_stops_early_and_resumes_bit_for_bit(tmp_path):
 @pytest.mark.parametrize("number", range(1, 9))
 def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
     """Also between best.safetensors and the state, which are two files."""
-    whole = stopping(create(tmp_path, "whole"))
-    whole.fit()
+    whole = fitted(stopping(create(tmp_path, "whole")))
     from contml._support import tensors
 
     written = []
@@ -184,9 +172,7 @@ def test_killed_while_it_writes_a_checkpoint(tmp_path, monkeypatch, number):
         patch.setattr(tensors, "write", write_or_die)
         with pytest.raises(Killed):
             stopping(run).fit()
-    rest = stopping(run)
-    rest.resume()
-    rest.fit()
+    rest = fitted(stopping(run), resume=True)
     assert_equal(weights(rest), weights(whole))
     assert_equal(rest.best.weights, whole.best.weights)
     assert rest.best.summary() == whole.best.summary()
@@ -205,8 +191,7 @@ def test_resume_without_the_best_weights_is_refused(tmp_path):
 
 
 def test_broken_validation_images_are_skipped(tmp_path):
-    trainer = small_trainer(create(tmp_path, "run"), epochs=3, broken="skip", val=validation(broken=(3, 8)))
-    trainer.fit()
+    trainer = fitted(small_trainer(create(tmp_path, "run"), epochs=3, broken="skip", val=validation(broken=(3, 8))))
     evaluation, ranking, missing = trainer.evaluate(trainer.watched["val"])
     assert missing.tolist() == [3, 8]
     assert evaluation.skipped == 2
@@ -217,8 +202,7 @@ def test_broken_validation_images_are_skipped(tmp_path):
 
 def best_of_training():
     """In float64: log-ratios of near pairs magnify how float32 rounds a product of five rows or of ten."""
-    trainer = stopping(model=Flat().double())
-    trainer.fit()
+    trainer = fitted(stopping(model=Flat().double()))
     return trainer.epoch, trainer.best.epoch, trainer.best.weights
 
 
@@ -321,12 +305,9 @@ def edited(run, old, new):
 def test_an_edited_config_is_refused(restored, command, old, new, got):
     folder = edited(restored, old, new)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    if "note" in new:
-        with refuses("task.note"):
-            command(folder, trust=True)
-    else:
-        with refuses(str(restored.config), got=got, hint="restore it"):
-            command(folder, trust=True)
+    expected = ("task.note",) if "note" in new else (str(restored.config), got, "", "restore it")
+    with refuses(*expected):
+        command(folder, trust=True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 

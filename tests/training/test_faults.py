@@ -4,19 +4,17 @@ import errno
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from support.interruptions import kills, pairs, signals
-from support.miniature import assert_equal, small_trainer, squares, weights
-from support.processes import script_environment, start
+from support.miniature import assert_equal, fitted, small_trainer, squares, weights
+from support.processes import start, start_group
 from support.refusals import refuses
 from torch import nn
 
@@ -66,8 +64,7 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path, step, val):
     rest.resume()
     assert rest.steps_done == step
     rest.fit()
-    whole = small_trainer(epochs=3)
-    whole.fit()
+    whole = fitted(small_trainer(epochs=3))
     assert_equal(weights(rest), weights(whole))
 
 
@@ -126,29 +123,34 @@ class EmptyPart(nn.Linear):
 
 
 def test_parameters_without_entries_and_buffers_that_are_not_saved_may_have_any_value():
-    trainer = small_trainer(model=EmptyPart())
-    trainer.fit()
+    trainer = fitted(small_trainer(model=EmptyPart()))
     assert trainer.finished
 
 
-def test_a_signal_during_the_last_evaluation_stops_too(tmp_path):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+@contextmanager
+def handled(number, handler=signal.default_int_handler):
+    """A signal has a handler: a shell may have started pytest with SIGINT ignored."""
+    before = signal.signal(number, handler)
     try:
-        run = create(tmp_path, "run")
-        trainer = small_trainer(run, epochs=1, val=squares(12, seed=2))
-        evaluate, calls = trainer.evaluate, []
-
-        def last(split, *model, **options):
-            calls.append(split)
-            if len(calls) == 2:  # the first one is of the untrained model
-                os.kill(os.getpid(), signal.SIGINT)
-            return evaluate(split, *model, **options)
-
-        trainer.evaluate = last
-        with pytest.raises(Interrupted, match="stopped by SIGINT after epoch 1"):
-            trainer.fit()
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
+
+
+def test_a_signal_during_the_last_evaluation_stops_too(tmp_path):
+    run = create(tmp_path, "run")
+    trainer = small_trainer(run, epochs=1, val=squares(12, seed=2))
+    evaluate, calls = trainer.evaluate, []
+
+    def last(split, *model, **options):
+        calls.append(split)
+        if len(calls) == 2:  # the first one is of the untrained model
+            os.kill(os.getpid(), signal.SIGINT)
+        return evaluate(split, *model, **options)
+
+    trainer.evaluate = last
+    with handled(signal.SIGINT), pytest.raises(Interrupted, match="stopped by SIGINT after epoch 1"):
+        trainer.fit()
     rest = small_trainer(run, epochs=1, val=squares(12, seed=2))
     rest.resume()
     assert rest.finished
@@ -156,51 +158,37 @@ def test_a_signal_during_the_last_evaluation_stops_too(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_is_reported(tmp_path, number):
-    before = signal.signal(number, signal.default_int_handler)  # a shell may have started pytest with SIGINT ignored
-    try:
-        run = create(tmp_path, "run")
-        trainer = small_trainer(run)
-        sends_at(trainer, (1, 2), number)
+    run = create(tmp_path, "run")
+    trainer = small_trainer(run)
+    sends_at(trainer, (1, 2), number)
+    with handled(number):
         with pytest.raises(Interrupted, match=f"stopped by {number.name} in epoch 2, after step 2"):
             trainer.fit()
         assert signal.getsignal(number) is signal.default_int_handler
-    finally:
-        signal.signal(number, before)
-    whole = small_trainer()
-    whole.fit()
-    rest = small_trainer(run)
-    rest.resume()
-    rest.fit()
+    whole = fitted(small_trainer())
+    rest = fitted(small_trainer(run), resume=True)
     assert_equal(weights(rest), weights(whole))
 
 
 def test_an_ignored_signal_stays_ignored():
-    number = signal.SIGHUP
-    before = signal.signal(number, signal.SIG_IGN)
-    try:
+    with handled(signal.SIGHUP, signal.SIG_IGN):
         trainer = small_trainer()
-        sends_at(trainer, (0, 2), number)
+        sends_at(trainer, (0, 2), signal.SIGHUP)
         trainer.fit()
         assert trainer.finished
-        assert signal.getsignal(number) is signal.SIG_IGN
-    finally:
-        signal.signal(number, before)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.mark.parametrize("seconds", [0.2, 2.0])
 def test_a_second_ctrl_c_stops_at_once_but_not_that_of_a_launcher(seconds, monkeypatch):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     clock = iter([0.0, seconds])
     monkeypatch.setattr("contml._support.signals.time", SimpleNamespace(monotonic=lambda: next(clock)))
     request = StopRequest()
-    try:
-        with request.listening():
+    with handled(signal.SIGINT), request.listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert request.name == "SIGINT"
+        with pytest.raises(KeyboardInterrupt) if seconds > 1 else nullcontext():
             os.kill(os.getpid(), signal.SIGINT)
-            assert request.name == "SIGINT"
-            with pytest.raises(KeyboardInterrupt) if seconds > 1 else nullcontext():
-                os.kill(os.getpid(), signal.SIGINT)
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def sends_at(trainer, step, number):
@@ -237,14 +225,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_process_group_saves(tmp_path, number):
     run = create(tmp_path, "run")
-    process = subprocess.Popen(
-        [sys.executable, "-c", GROUP, run.folder],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=script_environment(),
-    )
+    process = start_group("-c", GROUP, run.folder)
     while len(run.rows()) < 4:
         assert process.poll() is None
         time.sleep(0.05)
@@ -261,23 +242,9 @@ def test_a_signal_to_the_process_group_saves(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_signals_to_two_processes(tmp_path):
-    signals(tmp_path, 12)
-
-
-@pytest.mark.slow
-def test_kills(tmp_path):
-    kills(tmp_path, 3)
-
-
-@pytest.mark.slow
-def test_ten_kills_of_a_fine_tuning(tmp_path):
-    kills(tmp_path, 10, "tuned")
-
-
-@pytest.mark.slow
-def test_kills_of_two_processes(tmp_path):
-    pairs(tmp_path, 2)
+@pytest.mark.parametrize(("interrupt", "given"), [(signals, [12]), (kills, [3]), (kills, [10, "tuned"]), (pairs, [2])])
+def test_signals_and_kills_of_one_process_and_of_two(tmp_path, interrupt, given):
+    interrupt(tmp_path, *given)
 
 
 DURING = """
@@ -311,10 +278,8 @@ except Interrupted as stop:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_signal_while_the_processes_agree_stops_both_after_the_same_step(rank):
     lines = [process.communicate(timeout=120)[0] for process in start(DURING, str(rank))]
-    own = lines[rank].split(" in ")
-    other = lines[1 - rank].split(" in ")
-    assert own[0] == "stopped by SIGTERM"
-    assert other[0] == "stopped by a signal to another process"
+    own, other = lines[rank].split(" in "), lines[1 - rank].split(" in ")
+    assert (own[0], other[0]) == ("stopped by SIGTERM", "stopped by a signal to another process")
     assert own[1] == other[1]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.miniature import assert_equal, weights
+from support.miniature import assert_equal, fitted, weights
 from support.refusals import refuses
 from support.retrieval import evaluate
 from support.runs import assert_resumes, of_two_processes
@@ -147,8 +147,7 @@ def test_broken_images(photos):
     (photos / trainer.split.images[3].file).write_bytes(b"no image")
     with refuses(trainer.split.name(3), "cannot be decoded", hint="images.broken=skip"):
         trainer_of(made()).fit()
-    skipping = trainer_of(made("images.broken=skip"))
-    skipping.fit()
+    skipping = fitted(trainer_of(made("images.broken=skip")))
     assert [*skipping.images.left_out] == [trainer.split.name(3)]
 
 
@@ -158,8 +157,7 @@ def test_a_killed_training_gives_the_same_weights(photos):
 
 def weights_of_sgd():
     """Not of Adam, which divides by its size a gradient of rounding errors: the bias does not change distances."""
-    trainer = trainer_of(made("training.precision=float32", "optimizer=sgd"))
-    trainer.fit()
+    trainer = fitted(trainer_of(made("training.precision=float32", "optimizer=sgd")))
     return weights(trainer)
 
 
@@ -222,8 +220,7 @@ def test_a_head_that_is_better_is_the_model(photos, no_reports):
 )
 def test_nothing_competes(photos, changes):
     """A random backbone, no head, or no validation split."""
-    trainer = trainer_of(made(*changes))
-    trainer.fit()
+    trainer = fitted(trainer_of(made(*changes)))
     assert trainer.best is None or trainer.best.features is None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from hypothesis import given
-from support.miniature import Flat, assert_equal, augmented, squares
+from support.miniature import Flat, assert_equal, augmented, fitted, squares
 from support.refusals import refuses
 from support.runs import assert_resumes, of_two_processes
 from support.strategies import class_ids
@@ -196,27 +196,18 @@ def test_each_term_trains_its_own_network(form, options):
     share = math.exp(-3.0 / 10.0)
     metric = share * real + (1 - share) * synthetic
     wanted = {
-        "model": (metric, model.parameters()),
-        "generator": (generator, step.generator.parameters()),
-        "softmax": (softmax, step.softmax.parameters()),
+        "model": (metric, [*model.parameters()]),
+        "generator": (generator, [*step.generator.parameters()]),
+        "softmax": (softmax, [*step.softmax.parameters()]),
     }
-    expected = {
-        name: torch.autograd.grad(term, list(parameters), retain_graph=True)
-        for name, (term, parameters) in wanted.items()
-    }
+    expected = {name: torch.autograd.grad(*each, retain_graph=True) for name, each in wanted.items()}
     value = step(model, images, labels, None)
     value.backward()
     torch.testing.assert_close(value, metric, rtol=1e-10, atol=1e-12)
-    logs = step.logs()
-    assert logs["metric_loss"] == pytest.approx(real.item(), rel=1e-10)
-    assert logs["synthetic_loss"] == pytest.approx(synthetic.item(), rel=1e-10)
-    assert logs["generator_loss"] == pytest.approx(generator.item(), rel=1e-10)
-    assert logs["synthetic_share"] == pytest.approx(1 - share, rel=1e-10)
-    for name, (_, parameters) in {
-        "model": (0, model.parameters()),
-        "generator": (0, step.generator.parameters()),
-        "softmax": (0, step.softmax.parameters()),
-    }.items():
+    terms = {"metric_loss": real, "synthetic_loss": synthetic, "generator_loss": generator}
+    logs = {**{name: term.item() for name, term in terms.items()}, "synthetic_share": 1 - share}
+    assert step.logs() == pytest.approx(logs, rel=1e-10)
+    for name, (_, parameters) in wanted.items():
         for parameter, gradient in zip(parameters, expected[name], strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-10)
     assert any(gradient.abs().max() > 1e-3 for gradient in expected["generator"])
@@ -310,17 +301,10 @@ def class_squares(items: int = 40, seed: int = 0) -> Split:
 def trainer_of(run=None, *, loss=None, form="triplet_margin", epochs=4, model=None, **options):
     split = class_squares()
     sampler = ClassSampler(5, 3, batches=5, labels=split.labels, seed=3)
-    return Trainer(
-        model or model_of(),
-        hdml(loss or LOSSES[form](), beta=30.0, alpha=5.0),
-        split,
-        sampler,
-        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
-        Training(epochs=epochs, **options),
-        optimizer=lambda groups: OPTIMIZERS["adam"](lr=1e-3, weight_decay=0.1, groups=groups),
-        run=run,
-        quiet=True,
-    )
+    step = hdml(loss or LOSSES[form](), beta=30.0, alpha=5.0)
+    given = (model or model_of(), step, split, sampler, augmented(resize=16, crop=14, scale_jitter=1, shift=1))
+    others = {"optimizer": lambda groups: OPTIMIZERS["adam"](lr=1e-3, weight_decay=0.1, groups=groups), "run": run}
+    return Trainer(*given, Training(epochs=epochs, **options), **others, quiet=True)
 
 
 def everything(trainer):
@@ -329,8 +313,7 @@ def everything(trainer):
 
 
 def test_the_generator_learns(tmp_path):
-    trainer = trainer_of(create(tmp_path, "run"))
-    trainer.fit()
+    trainer = fitted(trainer_of(create(tmp_path, "run")))
     rows = [row for row in trainer.run.rows() if row["event"] == "train"]
     assert len(rows) == 20
     generator = [row["generator_loss"] for row in rows]
@@ -358,8 +341,7 @@ def test_its_own_learning_rates_in_one_optimizer():
 
 
 def test_bfloat16():
-    trainer = trainer_of(epochs=1, precision="bfloat16")
-    trainer.fit()
+    trainer = fitted(trainer_of(epochs=1, precision="bfloat16"))
     assert all(value.dtype == torch.float32 for value in everything(trainer).values() if value.is_floating_point())
     assert trainer.training_step.means.isfinite().all()
 
@@ -371,15 +353,10 @@ def shared_training(chunk_size=None):
     float32 the losses of one process and two differ in the third digit.
     """
     split = class_squares()
-    trainer = Trainer(
-        model_of().double(),
-        hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3, chunk_size=chunk_size).double(),
-        split,
-        ClassSampler(4, 3, batches=5, labels=split.labels, seed=3),
-        augmented(resize=16, crop=14, scale_jitter=1, shift=1),
-        Training(epochs=3),
-        quiet=True,
-    )
+    step = hdml(triplet_margin(), beta=30.0, alpha=5.0, generator_lr=1e-3, chunk_size=chunk_size).double()
+    sampler = ClassSampler(4, 3, batches=5, labels=split.labels, seed=3)
+    images = augmented(resize=16, crop=14, scale_jitter=1, shift=1)
+    trainer = Trainer(model_of().double(), step, split, sampler, images, Training(epochs=3), quiet=True)
     trainer.training_step.means.copy_(torch.tensor([5.0, 20.0]))
     trainer.train_step(next(iter(trainer.images.train_batches(split, trainer.sampler, epoch=0, part=world()))))
     parts = {"model": trainer.bare_model, "step": trainer.training_step}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.miniature import Flat, augmented, squares, weights
+from support.miniature import Flat, augmented, fitted, squares, weights
 from support.refusals import refuses
 from support.runs import assert_resumes, of_two_processes
 
@@ -40,9 +40,8 @@ def triplet_labels(number, items=ITEMS, count=60, seed=0):
 
 def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
     random = np.random.default_rng(seed)
-    pairs = [
-        (q, i) for q in range(queries) for i in random.choice(np.arange(queries, items), candidates, replace=False)
-    ]
+    drawn = (random.choice(np.arange(queries, items), candidates, replace=False) for _ in range(queries))
+    pairs = [(q, i) for q, each in enumerate(drawn) for i in each]
     return RankingLabels(pairs, random.permutation(len(pairs)) % 4 + 0.5, items, of=of)
 
 
@@ -246,18 +245,11 @@ def step_of(kind, labels):
 def judged_trainer(kind, run=None, *, model=None, epochs=2, val=None, broken=(), **options):
     split = judged_squares(kind, broken=broken)
     torch.manual_seed(0)
-    trainer = Trainer(
-        model or Flat(dropout=0.2),
-        step_of(kind, split.labels),
-        split,
-        JudgedSampler(12, labels=split.labels, batches=5, seed=3),
-        augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken="skip" if broken else "fail"),
-        Training(epochs=epochs, **options),
-        val=val,
-        test=judged_squares(kind, 20, seed=1),
-        run=run,
-        quiet=True,
-    )
+    sampler = JudgedSampler(12, labels=split.labels, batches=5, seed=3)
+    images = augmented(resize=16, crop=14, scale_jitter=1, shift=1, broken="skip" if broken else "fail")
+    given = (model or Flat(dropout=0.2), step_of(kind, split.labels), split, sampler, images)
+    others = {"val": val, "test": judged_squares(kind, 20, seed=1), "run": run, "quiet": True}
+    trainer = Trainer(*given, Training(epochs=epochs, **options), **others)
     trainer.evaluator = JudgmentEvaluator()
     return trainer
 
@@ -270,8 +262,7 @@ def test_a_stopped_training_resumes_bit_for_bit(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["pairs", "triplets", "rankings"])
 def test_broken_images_leave_out_their_judgments(kind):
-    trainer = judged_trainer(kind, broken=(3, 9))
-    trainer.fit()
+    trainer = fitted(judged_trainer(kind, broken=(3, 9)))
     assert trainer.trained
     evaluation, judged, missing = trainer.evaluate(trainer.split)
     assert missing.tolist() == [3, 9]
@@ -280,8 +271,7 @@ def test_broken_images_leave_out_their_judgments(kind):
 
 
 def of_float64(kind):
-    trainer = judged_trainer(kind, model=Flat().double())
-    trainer.fit()
+    trainer = fitted(judged_trainer(kind, model=Flat().double()))
     return weights(trainer), trainer.evaluate(trainer.watched["test"])[0].main.model
 
 

@@ -5,7 +5,7 @@ import json
 import math
 
 import pytest
-from support.miniature import TINY, small_trainer, squares
+from support.miniature import TINY, fitted, small_trainer, squares
 from support.processes import run_connected
 from support.refusals import refuses
 from support.runs import kill_at
@@ -72,9 +72,7 @@ def test_a_resumed_run_goes_on_in_the_same_log(tmp_path):
     run.config.write_text("")
     options = {"tracker": "tensorboard", "val": squares(12, seed=2), "checkpoint_minutes": 0.03}
     kill_at(small_trainer(run, **options), 1, 2)
-    resumed = small_trainer(run, **options)
-    resumed.resume()
-    resumed.fit()
+    resumed = fitted(small_trainer(run, **options), resume=True)
     resumed.log.close()
     found = scalars(run.folder)
     same(found["train/loss"], logged(run, "train", "loss"))
@@ -127,8 +125,7 @@ def test_a_tracker_that_does_not_start_is_one_line(monkeypatch, tmp_path):
 def test_nothing_is_tracked_unless_it_is_asked_for(tmp_path):
     assert Training().tracker is None
     run = create(tmp_path, "run")
-    trainer = small_trainer(run)
-    trainer.fit()
+    trainer = fitted(small_trainer(run))
     assert not (run.folder / "tensorboard").exists()
     names = {"event", "epoch", "step", "loss", "learning_rate", "images_per_second"}
     assert all(set(row) == names for row in run.rows() if row["event"] == "train")

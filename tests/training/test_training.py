@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import TINY, Flat, assert_equal, regularized, small_trainer, squares, weights
+from support.miniature import TINY, Flat, assert_equal, fitted, regularized, small_trainer, squares, weights
 from support.refusals import refuses
 from support.runs import Killed, assert_resumes, kill_at, of_two_processes, whole_state, without_speed
 
@@ -53,8 +53,7 @@ def test_without_epochs_the_untrained_features_are_evaluated(tmp_path):
 def test_without_parameters_there_is_an_evaluation_and_no_training(tmp_path):
     with refuses("model", got="parameter", hint="training.epochs=0"):
         small_trainer(model=FloatPixels()).fit()
-    trainer = small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0)
-    trainer.fit()
+    trainer = fitted(small_trainer(create(tmp_path, "run"), model=FloatPixels(), epochs=0))
     assert trainer.evaluate(TEST)[0].queries == 20
 
 
@@ -66,14 +65,11 @@ class FloatPixels(torch.nn.Module):
 @pytest.mark.parametrize("minutes", [0.0, 10.0])
 def test_killed_after_any_step_it_ends_with_the_same_weights(tmp_path, minutes):
     """With a checkpoint after every step, or at the ends of epochs alone."""
-    whole = small_trainer(create(tmp_path, "whole"))
-    whole.fit()
+    whole = fitted(small_trainer(create(tmp_path, "whole")))
     for stop in range(1 if minutes else 0, 10, 2):
         run = create(tmp_path, "killed")
         kill_at(small_trainer(run, checkpoint_minutes=minutes), *divmod(stop, 5))
-        resumed = small_trainer(run, checkpoint_minutes=minutes)
-        resumed.resume()
-        resumed.fit()
+        resumed = fitted(small_trainer(run, checkpoint_minutes=minutes), resume=True)
         assert_equal(whole_state(resumed), whole_state(whole))
         assert without_speed(run) == without_speed(whole.run)
 
@@ -88,8 +84,7 @@ def test_a_state_is_not_resumed_with_other_labels(tmp_path):
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_an_evaluation_whose_state_was_not_saved_is_written_once(tmp_path, monkeypatch, epoch):
-    whole = small_trainer(create(tmp_path, "whole"))
-    whole.fit()
+    whole = fitted(small_trainer(create(tmp_path, "whole")))
     run = create(tmp_path, "killed")
     trainer = small_trainer(run, checkpoint_minutes=0.0)
     evaluate = trainer._evaluate
@@ -117,18 +112,11 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
         torch.manual_seed(1)
         loss = ProxyAnchorLoss(num_classes=5, embedding_dim=4)
         trainer = small_trainer(run, split=split, loss=loss, model=Flat(dropout=0.1))
-        return Trainer(
-            trainer.bare_model,
-            EmbeddingStep(loss=loss),
-            split,
-            trainer.sampler,
-            trainer.images,
-            Training(epochs=2, clip_norm=1.0, clip_value=0.1, checkpoint_minutes=0.0),
-            optimizer=lambda groups: OPTIMIZERS["adamw"](lr=1e-2, loss_lr=1.0, groups=groups),
-            schedule=lambda optimizer, steps, total: SCHEDULES["cosine"](optimizer=optimizer, total_steps=total),
-            run=run,
-            quiet=True,
-        )
+        given = [trainer.bare_model, EmbeddingStep(loss=loss), split, trainer.sampler, trainer.images]
+        options = Training(epochs=2, clip_norm=1.0, clip_value=0.1, checkpoint_minutes=0.0)
+        parts = {"optimizer": lambda groups: OPTIMIZERS["adamw"](lr=1e-2, loss_lr=1.0, groups=groups)}
+        parts["schedule"] = lambda optimizer, _, total: SCHEDULES["cosine"](optimizer=optimizer, total_steps=total)
+        return Trainer(*given, options, **parts, run=run, quiet=True)
 
     whole = assert_resumes(make, tmp_path, (0, 3), (1, 2))
     saved = load_state(whole.run.checkpoints / "state.safetensors")[0]["step"]
@@ -155,8 +143,7 @@ def test_resume_with_a_changed_config(tiny_run, tmp_path):
 
 
 def test_an_incomplete_checkpoint_is_refused(tmp_path):
-    trainer = small_trainer(create(tmp_path, "run"), epochs=1)
-    trainer.fit()
+    trainer = fitted(small_trainer(create(tmp_path, "run"), epochs=1))
     path = trainer.run.checkpoints / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with refuses(str(path), got="damaged or cut short"):
@@ -293,10 +280,8 @@ class Places(TrainingStep):
 def test_a_network_of_a_step_has_its_own_learning_rate():
     lr = 0.2
     trainer = small_trainer(model=Flat(), step=Places(lr), clip_norm=1e-9, clip_value=1e-9)
-    assert [(g["name"], g["initial_lr"], g["weight_decay"]) for g in trainer.optimizer.param_groups] == [
-        ("backbone", 0.01, 5e-4),
-        ("network", lr, 0.25),
-    ]
+    groups = [(g["name"], g["initial_lr"], g["weight_decay"]) for g in trainer.optimizer.param_groups]
+    assert groups == [("backbone", 0.01, 5e-4), ("network", lr, 0.25)]
     before = whole_state(trainer)
     trainer.train_step(next(iter(trainer.images.train_batches(trainer.split, trainer.sampler, epoch=0))))
     after = whole_state(trainer)
@@ -315,11 +300,8 @@ def test_a_users_step_is_saved_and_resumes_bit_for_bit(tmp_path):
     begin = whole_state(make(None))
     whole = assert_resumes(make, tmp_path, (0, 0), (0, 3), (1, 2))
     expected = whole_state(whole)
-    assert expected.keys() == {f"model.linear.{name}" for name in ("weight", "bias")} | {
-        "step.network.weight",
-        "step.network.bias",
-        "step.images",
-    }
+    layers = {f"{layer}.{name}" for layer in ("model.linear", "step.network") for name in ("weight", "bias")}
+    assert expected.keys() == layers | {"step.images"}
     assert all(not torch.equal(begin[name], value) for name, value in expected.items())
     assert expected["step.images"] == 100
     saved = load_state(whole.run.checkpoints / "state.safetensors")[0]
@@ -337,40 +319,31 @@ def test_a_step_without_forward():
 # -- optimizers and schedules ------------------------------------------------------------------------------------------
 
 
+def rates_of(schedule, optimizer, steps):
+    rates = []
+    for _ in range(steps):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return rates
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules(schedule):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    made = SCHEDULES[schedule](
-        optimizer=optimizer,
-        **{
-            "step": {"steps_per_epoch": 2, "epochs": 1},
-            "milestones": {"steps_per_epoch": 1, "epochs": [1, 3]},
-            "cosine": {"total_steps": 4},
-        }.get(schedule, {}),
-    )
-    rates = []
-    for _ in range(4):
-        rates.append(made.get_last_lr()[0])
-        optimizer.step()
-        made.step()
-    expected = {
-        "constant": [1, 1, 1, 1],
-        "inverse": [1 / (1 + 1e-4 * step) for step in range(4)],
-        "step": [1, 1, 0.5, 0.5],
-        "milestones": [1, 0.5, 0.5, 0.25],
-        "cosine": [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5],
-    }[schedule]
-    assert rates == pytest.approx(expected)
+    options = {"step": {"steps_per_epoch": 2, "epochs": 1}, "milestones": {"steps_per_epoch": 1, "epochs": [1, 3]}}
+    options["cosine"] = {"total_steps": 4}
+    expected = {"constant": [1, 1, 1, 1], "inverse": [1 / (1 + 1e-4 * step) for step in range(4)]}
+    expected |= {"step": [1, 1, 0.5, 0.5], "milestones": [1, 0.5, 0.5, 0.25]}
+    expected["cosine"] = [1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5]
+    made = SCHEDULES[schedule](optimizer=optimizer, **options.get(schedule, {}))
+    assert rates_of(made, optimizer, 4) == pytest.approx(expected[schedule])
 
 
 def test_the_cosine_schedule_warms_up():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     made = SCHEDULES["cosine"](optimizer=optimizer, total_steps=6, warmup=0.34)
-    rates = []
-    for _ in range(7):
-        rates.append(made.get_last_lr()[0])
-        optimizer.step()
-        made.step()
+    rates = rates_of(made, optimizer, 7)
     assert rates == pytest.approx([2 / 3, 4 / 3, 2, 1 + 0.5**0.5, 1, 1 - 0.5**0.5, 0])
     SCHEDULES["cosine"](optimizer=optimizer, total_steps=0, warmup=0.5)
 
@@ -435,16 +408,14 @@ def groups_of(trainer):
 
 
 def test_bfloat16_trains_with_the_loss_in_float32():
-    trainer = small_trainer(model=Flat(), epochs=1, precision="bfloat16")
-    trainer.fit()
+    trainer = fitted(small_trainer(model=Flat(), epochs=1, precision="bfloat16"))
     assert all(value.dtype == torch.float32 for value in weights(trainer).values())
 
 
 def of_float64(with_regularizer):
     """Weights and correlation of a training. Log-ratios of near pairs magnify how float32 rounds five rows or ten."""
     loss = regularized() if with_regularizer else LogRatioLoss()
-    trainer = small_trainer(model=Flat().double(), loss=loss)
-    trainer.fit()
+    trainer = fitted(small_trainer(model=Flat().double(), loss=loss))
     return weights(trainer), trainer.evaluate(trainer.watched["test"])[0].spearman
 
 

@@ -9,7 +9,7 @@ import torch
 from support.captioning import SMALL_DECODERS, without
 from support.choices import mostly_slow
 from support.fake_runs import classes, poses
-from support.miniature import Flat, small_trainer, squares
+from support.miniature import Flat, fitted, small_trainer, squares
 from support.runs import from_text, kill_at, without_reports
 
 from contml import load as load_model
@@ -58,8 +58,7 @@ class Zero(torch.nn.Module):
 
 def test_a_gradient_of_zero_is_no_training(tmp_path):
     run = create(tmp_path, "run")
-    trainer = small_trainer(run, model=Flat(), loss=Zero(), val=squares(40, seed=2))
-    trainer.fit()
+    trainer = fitted(small_trainer(run, model=Flat(), loss=Zero(), val=squares(40, seed=2)))
     assert not trainer.trained
     # A training that goes on knows whether it has trained before.
     for before, after in ((EmbeddingStep(loss=Zero()), None), (None, EmbeddingStep(loss=Zero()))):
