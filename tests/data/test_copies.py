@@ -39,10 +39,12 @@ def test_files_of_equal_size_are_compared_whole(tmp_path):
 def test_files_with_equal_ends_are_read_whole(tmp_path, monkeypatch):
     content, read = np.random.default_rng(0).bytes(9_000), []
     files = written(tmp_path, a=content, b=content[:-1] + b"x", c=content, d=content[1:])
-    digest = copies.digest_of
-    monkeypatch.setattr(
-        copies, "digest_of", lambda file, last: read.append((Path(file).name, last)) or digest(file, last)
-    )
+
+    def logged(file, last, digest=copies.digest_of):
+        read.append((Path(file).name, last))
+        return digest(file, last)
+
+    monkeypatch.setattr(copies, "digest_of", logged)
     assert same_files(files).tolist() == [0, 1, 0, 3]
     assert read == [("a", 4096), ("b", 4096), ("c", 4096), ("a", None), ("c", None)]
 

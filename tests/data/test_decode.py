@@ -106,7 +106,8 @@ TURNED = {
 }  # fmt: skip
 PALETTE_RGB = np.asarray(PALETTE.convert("RGB"))
 MOVING = [Image.fromarray(COLOURS).quantize(64), Image.new("P", (SIDE, SIDE))]
-THIRD = np.full((SIDE, SIDE), 341)
+THIRD, RGBA = np.full((SIDE, SIDE), 341), np.concatenate([COLOURS, ALPHA[..., None]], -1)
+ONE_TRANSPARENT = png(np.where(ALPHA == 255, WIDE, 4321), 0, chunk(b"tRNS", struct.pack(">H", 4321)))
 #: Content of a file, its ending, the expected pixels and the largest difference that a lossy format makes.
 FILES = {
     "1": (saved(GREY.point(lambda v: 255 * (v > 127), "1"), ".png"), ".png", grey(np.where(RAMP > 127, 255, 0)), 0),
@@ -128,18 +129,8 @@ FILES = {
     "10 bits": (pgm(THIRD, 1023), ".pgm", np.full((SIDE, SIDE, 3), 85), 0),
     "16 bits, RGB": (png(COLOURS.astype(int) * 257, 2), ".png", COLOURS, 0),
     "16 bits, grey and alpha": (png(np.stack([WIDE, ALPHA.astype(int) * 257], -1), 4), ".png", on_white(grey(RAMP)), 0),
-    "16 bits, RGBA": (
-        png(np.concatenate([COLOURS, ALPHA[..., None]], -1).astype(int) * 257, 6),
-        ".png",
-        on_white(COLOURS),
-        0,
-    ),
-    "16 bits, one transparent": (
-        png(np.where(ALPHA == 255, WIDE, 4321), 0, chunk(b"tRNS", struct.pack(">H", 4321))),
-        ".png",
-        on_white(grey(RAMP)),
-        0,
-    ),
+    "16 bits, RGBA": (png(RGBA.astype(int) * 257, 6), ".png", on_white(COLOURS), 0),
+    "16 bits, one transparent": (ONE_TRANSPARENT, ".png", on_white(grey(RAMP)), 0),
     "16 bits, white is 0": (tiff(WIDE.astype("<u2").tobytes(), 16, photometric=0), ".tif", grey(255 - RAMP), 0),
     "F": (saved(Image.fromarray(RAMP.astype(np.float32) / 255), ".tif"), ".tif", grey(RAMP), 0),
     "animated": (saved(MOVING[0], ".gif", save_all=True, append_images=MOVING[1:]), ".gif", PALETTE_RGB, 0),
@@ -193,15 +184,10 @@ def ways(file, content):
 
 def is_broken(file, cause):
     """No way to read a file finds an image in it."""
-    for read in (
-        lambda: decode(file, ""),
-        lambda: decode(file, "", 32),  # at a fraction of its size
-        lambda: from_file(file, lambda picture: decode(picture, "")),
-        lambda: resized(file, "", 16),
-        lambda: split_of([file]).picture(0),
-        SquareCrop(file, Square(0, 0, 4), 4).read,
-        BoxCrop(file, (0, 0, 4, 4)).read,
-    ):
+    crops = [SquareCrop(file, Square(0, 0, 4), 4).read, BoxCrop(file, (0, 0, 4, 4)).read]
+    whole = [lambda: decode(file, ""), lambda: decode(file, "", 32), lambda: resized(file, "", 16)]  # 32: a fraction
+    whole += [lambda: from_file(file, lambda picture: decode(picture, "")), lambda: split_of([file]).picture(0)]
+    for read in (*whole, *crops):
         with pytest.raises(OSError, match=cause):
             read()
 
@@ -245,7 +231,7 @@ def test_the_crop_of_a_turned_image_is_cut_before_it_is_turned(tmp_path, o):
 ARRAYS = {
     "grey": (RAMP, grey(RAMP)), "grey, one channel": (RAMP[..., None], grey(RAMP)), "RGB": (COLOURS, COLOURS),
     "grey and alpha": (np.stack([RAMP, ALPHA], -1), on_white(grey(RAMP))),
-    "RGBA": (np.concatenate([COLOURS, ALPHA[..., None]], -1), on_white(COLOURS)),
+    "RGBA": (RGBA, on_white(COLOURS)),
     "bool": (RAMP > 127, grey(np.where(RAMP > 127, 255, 0))), "uint16": (WIDE, grey(RAMP)),
     "uint16, RGB": (COLOURS.astype(np.uint16) * 257, COLOURS), "float32": (COLOURS.astype(np.float32) / 255, COLOURS),
     "float16": (np.full((SIDE, SIDE), 0.5, np.float16), np.full((SIDE, SIDE, 3), 128)),
@@ -265,9 +251,8 @@ def test_modes_that_only_pictures_in_memory_have(mode):
         source = Image.fromarray(WIDE)
         picture = Image.frombytes(mode, source.size, WIDE.astype(">u2" if mode[-1] == "B" else "<u2").tobytes())
     else:
-        source = {"La": with_alpha(GREY), "RGBa": with_alpha(RGB), "PA": with_alpha(PALETTE.convert("RGB"))}.get(
-            mode, RGB
-        )
+        sources = {"La": with_alpha(GREY), "RGBa": with_alpha(RGB), "PA": with_alpha(PALETTE.convert("RGB"))}
+        source = sources.get(mode, RGB)
         picture = with_alpha(PALETTE) if mode == "PA" else source.convert(mode)
     assert picture.mode == mode
     expected = np.asarray(decode(source, "source")).astype(int)

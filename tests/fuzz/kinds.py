@@ -41,14 +41,8 @@ from .base import Kind, changed_file, task_kind, use
 
 def write_vectors(folder: Path) -> None:
     """Word vectors of all captions, in several formats."""
-    words = sorted(
-        {
-            w
-            for _, texts in caption_sets.scenes(70)
-            for t in texts
-            for w in t.lower().replace(".", "").replace(",", "").split()
-        }
-    )
+    captions = [text for _, texts in caption_sets.scenes(70) for text in texts]
+    words = sorted({word for text in captions for word in text.lower().replace(".", "").replace(",", "").split()})
     numbers = np.random.default_rng(0).normal(size=(len(words), 4)).astype(np.float32)
     lines = [f"{word} {' '.join(f'{x:.4f}' for x in row)}\n" for word, row in zip(words, numbers, strict=True)]
     head = f"{len(words)} 4\n"
@@ -99,9 +93,8 @@ def build_configs(folder: Path) -> None:
     """Configs of several tasks, which come with contml."""
     from contml.app.experiment.names import config_path
 
-    for name in (
-        *("pose/synthetic", "pose/coco", "captions/synthetic", "classes/ice", "layout/synthetic", "table/default"),
-    ):
+    names = ("pose/synthetic", "pose/coco", "captions/synthetic", "classes/ice", "layout/synthetic", "table/default")
+    for name in names:
         shutil.copy(config_path(name), folder / f"{name.replace('/', '_')}.yaml")
 
 
@@ -135,9 +128,8 @@ def build_tables(folder: Path) -> None:
         row["date"] = f"2026-0{1 + number % 9}-11"
     tables.write_table(folder / "items.csv", rows)
     tables.write_table(folder / "items.tsv", rows, delimiter="\t")
-    pyarrow.parquet.write_table(
-        pyarrow.table({name: [row[name] for row in rows] for name in rows[0]}), folder / "items.parquet"
-    )
+    table = pyarrow.table({name: [row[name] for row in rows] for name in rows[0]})
+    pyarrow.parquet.write_table(table, folder / "items.parquet")
     write_vectors(folder)
 
 
@@ -236,28 +228,20 @@ def read_images(folder: Path, random: Random) -> None:
 
 PARTS = {"train": (40, 8), "test": (20, 4)}
 CAPTIONS = ({"vectors": "glove.txt", "empty": "drop"}, ("Flickr8k.token.txt", "Flickr_8k.*.txt"))
+KARPATHY = {"karpathy": "dataset_coco.json", "queries": [0, 3], **CAPTIONS[0]}
+KEYPOINTS = {"min_joints": 9, "min_size": 1, "normalize": [True, False]}
+OVERRIDES = "loss.margin=0.1\nloss=triplet_margin\ntask.train=40\nmodel={backbone: small_cnn, dim: 8}\n"
+OVERRIDES += "seed=3\nimages.crop=[1, 2]"
 KINDS = {
     "yaml": Kind(build_configs, read_config, ("*.yaml",)),
-    "overrides": Kind(
-        lambda folder: (folder / "overrides.txt").write_text(
-            "loss.margin=0.1\nloss=triplet_margin\ntask.train=40\nmodel={backbone: small_cnn, dim: 8}\n"
-            "seed=3\nimages.crop=[1, 2]"
-        ),
-        read_overrides,
-        ("overrides.txt",),
-    ),
+    "overrides": Kind(lambda f: (f / "overrides.txt").write_text(OVERRIDES), read_overrides, ("overrides.txt",)),
     "table": Kind(build_tables, read_table, ("items.csv", "items.csv", "items.tsv", "items.parquet")),
     "captions/flickr": task_kind(with_vectors(caption_sets.write_flickr), flickr, CAPTIONS[1], **CAPTIONS[0]),
     "captions/coco": task_kind(
         with_vectors(caption_sets.write_coco), coco_captions, ("annotations/*.json",), queries=[0, 3], **CAPTIONS[0]
     ),
     "captions/karpathy": task_kind(
-        with_vectors(caption_sets.write_karpathy, coco=True),
-        coco_captions,
-        ("dataset_coco.json",),
-        karpathy="dataset_coco.json",
-        queries=[0, 3],
-        **CAPTIONS[0],
+        with_vectors(caption_sets.write_karpathy, coco=True), coco_captions, ("dataset_coco.json",), **KARPATHY
     ),
     "mat/mpii": task_kind(lambda f: pose_sets.write_mpii(f, 8), mpii, ("*.mat",), queries=[0, 2], min_joints=9),
     "mat/lsp": task_kind(lambda f: pose_sets.write_lsp(f, 8, 8), lsp, ("*/joints.mat",), occluded=[True, False]),
@@ -268,12 +252,7 @@ KINDS = {
     "mat/devkit": task_kind(class_layouts.write_cars_new, cars, ("devkit/*.mat", "*.mat"), crop_boxes=[True, False]),
     "joints": Kind(build_joints, read_joints, ("joints.npz", "joints.json", "lists.json")),
     "keypoints": task_kind(
-        lambda f: pose_sets.write_keypoints(f, 6, 5),
-        keypoints,
-        ("annotations/*.json",),
-        min_joints=9,
-        min_size=1,
-        normalize=[True, False],
+        lambda f: pose_sets.write_keypoints(f, 6, 5), keypoints, ("annotations/*.json",), **KEYPOINTS
     ),
     "classes/cub": task_kind(class_layouts.write_cub, cub, ("CUB_200_2011/*.txt",), crop_boxes=[True, False]),
     "classes/sop": task_kind(class_layouts.write_sop, sop, ("*/Ebay_*.txt",)),

@@ -118,11 +118,9 @@ def test_an_import_string(tmp_path, monkeypatch):
     assert model(images()).shape == (2, 3)
     with refuses("backbone", got="my_nets:wrong", allowed="torch.nn.Module"):
         EmbeddingModel("my_nets:wrong")
-    for name, cause in (
-        ("my_nets:nett", "AttributeError"),
-        ("no_such.thing:net", "ModuleNotFoundError: No module named 'no_such'"),
-        (":net", "ValueError"),
-    ):
+    causes = {"my_nets:nett": "AttributeError", ":net": "ValueError"}
+    causes["no_such.thing:net"] = "ModuleNotFoundError: No module named 'no_such'"
+    for name, cause in causes.items():
         with refuses("backbone", got=f"{name} cannot be imported ({cause}"):
             EmbeddingModel(name)
 
@@ -266,9 +264,8 @@ def test_weights_of_others_get_a_new_head(tmp_path):
     source = EmbeddingModel("small_cnn", dim=8)
     for number, extra in enumerate(({}, {"head.weight": torch.zeros(5, 1024), "head.bias": torch.zeros(5)})):
         file = tmp_path / f"{number}.safetensors"
-        save_file(
-            {**source.backbone.state_dict(), **extra}, file
-        )  # keys without "backbone.", perhaps with a classifier
+        # Keys without "backbone.", perhaps with a classifier.
+        save_file({**source.backbone.state_dict(), **extra}, file)
         model = EmbeddingModel("small_cnn", dim=8, weights=str(file))
         assert same(model.backbone, source.backbone)
         assert model.head.weight.any()

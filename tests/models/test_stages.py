@@ -82,13 +82,8 @@ def test_the_first_stages_are_frozen(name):
     assert {key for key in changed if key in stages}
     for key in changed - {*stages}:  # statistics of batch norm are those of trained stages alone
         assert stages[key.rpartition(".")[0] + ".weight"] >= 2, key
-    assert all(
-        key in changed
-        for key in before
-        if key.endswith("running_mean")
-        and key.replace("running_mean", "weight") in stages
-        and stages[key.replace("running_mean", "weight")] >= 2
-    )
+    weight_of = {key: key.replace("running_mean", "weight") for key in before if key.endswith("running_mean")}
+    assert all(key in changed for key, weight in weight_of.items() if stages.get(weight, -1) >= 2)
     model.requires_grad_(True)
     assert not any(named[key].requires_grad for key, stage in stages.items() if stage < 2)
     assert Counter(stages.values())[0] > 0

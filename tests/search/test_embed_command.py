@@ -171,11 +171,8 @@ def test_what_changed_since_the_kill_is_embedded_again(exported, trained, images
 
 def test_commands_say_what_they_skip_in_a_folder(contml, exported, tmp_path, monkeypatch):
     phone(tmp_path / "photos")
-    for command in (
-        ["embed", exported, "photos", "--out", "features.npz"],
-        ["index", exported, "photos", "--out", "photos.index"],
-        ["search", "photos.index", "photos", "--run", exported],
-    ):
+    commands = [[name, exported, "photos", "--out", out] for name, out in (("embed", "f.npz"), ("index", "i"))]
+    for command in (*commands, ["search", "i", "photos", "--run", exported]):
         without_heif(monkeypatch)
         status, out, err = contml(*command)
         assert (status, err) == (0, f"photos: {PHONE}\n"), command

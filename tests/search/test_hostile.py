@@ -112,13 +112,8 @@ def vectors(values, dtype=np.float32, of=VECTOR):
 def removed(*rows):
     def change(folder):
         ids, sources, numbers = zip(*rows, strict=True)
-        schema = pa.schema(
-            [
-                pa.field("id", pa.string(), nullable=False),
-                ("source", pa.string()),
-                pa.field("row", pa.int64(), nullable=False),
-            ]
-        )
+        own, row = pa.field("id", pa.string(), nullable=False), pa.field("row", pa.int64(), nullable=False)
+        schema = pa.schema([own, ("source", pa.string()), row])
         write(folder / REMOVED, pa.table([ids, sources, numbers], schema=schema))
         changed(removed={REMOVED: len(rows)})(folder)
 
@@ -156,10 +151,8 @@ def bomb(folder):
     rows = 1 << 16
     note = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * 900_000]))
     ids = pa.array([f"i{n}" for n in range(rows)])
-    table = pa.table(
-        {"id": ids, "vector": vectors(np.zeros((rows, 3))), "source": pa.nulls(rows, pa.string()), "note": note}
-    )
-    write(folder / SEGMENT, table, use_dictionary=["note"])
+    columns = {"id": ids, "vector": vectors(np.zeros((rows, 3))), "source": pa.nulls(rows, pa.string()), "note": note}
+    write(folder / SEGMENT, pa.table(columns), use_dictionary=["note"])
     changed(segments={SEGMENT: rows}, removed={})(folder)
 
 
@@ -168,6 +161,7 @@ def zipped_bomb(folder):
     column("note", pa.array(["x" * (1 << 27), *"abcde"]), compression="zstd")(folder)
 
 
+NO_TEXTS = pa.StringArray.from_buffers(6, pa.py_buffer(np.arange(7, dtype=np.int32)), pa.py_buffer(b"\xff" * 6))
 CASES = {
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "a manifest that is no JSON": text(b"\x80\x04cos\nsystem\n"), "a deep manifest": text(b'{"dim":' + b"[" * 100_000),
@@ -209,11 +203,7 @@ CASES = {
     "a vector that is not finite": column("vector", vectors([[np.nan] * 3] * 6), False),
     "an id twice": column("id", pa.array([*NAMES[:4], "i0", "i5"]), False),
     "an empty id": column("id", pa.array(["", *NAMES[1:]]), False),
-    "an id that is no text": column(
-        "id",
-        pa.StringArray.from_buffers(6, pa.py_buffer(np.arange(7, dtype=np.int32)), pa.py_buffer(b"\xff" * 6)),
-        False,
-    ),
+    "an id that is no text": column("id", NO_TEXTS, False),
     "no ids": lambda folder: write(folder / SEGMENT, parquet.read_table(folder / SEGMENT).drop_columns(["id"])),
     "no vectors": lambda folder: write(folder / SEGMENT, parquet.read_table(folder / SEGMENT).drop_columns(["vector"])),
     "metadata that are lists": column("note", pa.array([["x"]] * 6)),
