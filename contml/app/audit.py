@@ -121,14 +121,12 @@ def audit_run(
     is_trained = any(True for _ in model.backbone.parameters()) and not model.frozen
     if fold_of is not None and is_trained:
         found = _Folds(folder, trust, fold_of, folds)
-        found.loaded = _Loaded(experiment, run, task)
-        scored = _out_of_fold(found, subject, folds, k, on_line, processes=processes, cluster=cluster)
-        return _audited(subject, *scored)
+        found.loaded = experiment, run, task
+        return _audited(subject, *_out_of_fold(found, subject, k, on_line, processes=processes, cluster=cluster))
     for option, value in (("--processes", processes), ("--cluster", cluster)):
         if value:
-            hint = "omit it: no network is trained, since "
-            hint += "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
-            raise InputError(option, str(value), hint=hint)
+            why = "the backbone is frozen" if split == "train" else f"the run has not seen the {split} split"
+            raise InputError(option, str(value), hint=f"omit it: no network is trained, since {why}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     features, missing = _outputs(model.to(device), subject.split, experiment.build_images(model))
     network = "the backbone of the run, which was not trained on these items"
@@ -168,28 +166,30 @@ def _subject(experiment: Experiment, run: Run, task: Task, name: str) -> _Subjec
 
 
 def _out_of_fold(
-    found: _Folds, subject: _Subject, folds: int, k: int | None, on_line: Callable[[str], None], **options: Any
+    found: _Folds, subject: _Subject, k: int | None, on_line: Callable[[str], None], **options: Any
 ) -> tuple[LabelErrors, str, str, bool]:
     """Train a network without each fold, and score the items of the fold.
 
     Return the scores, a description, a sentence on untrained networks, and whether not all networks are untrained.
     """
+    folds, sizes = found.count, found.fold_of.bincount().tolist()
     parts = [_Fold(number, folds) for number in range(folds)]
-
-    def on_done(part: _Fold) -> None:
-        on_line(f"{part}: {int((found.fold_of == part.number).sum()):,} items")
-
     with found.command(str(found.run)):
         if left := sum(part.key not in found for part in parts):
-            on_line(_plan(found.loaded.run, left, folds))
-        work.run(parts, found.train, found, on_done=on_done, log=found.log, **options)
+            training = read_training(found.loaded[1])
+            time = "" if training is None or training.seconds is None else f"{duration(training.seconds)}, "
+            each = f"each takes about {time}as long as the run did"
+            on_line(
+                f"training {left} of {folds} networks, each without one of {folds} parts of the training items: {each}"
+            )
+        options["on_done"] = lambda part: on_line(f"{part}: {sizes[part.number]:,} items")
+        work.run(parts, found.train, found, log=found.log, **options)
     found.remove()
     unread, count, smaller = set[int](), 0, 0
     for part in parts:
-        output = found[part.key]
+        output = found[part.key]  # of all items
         unread.update(output.missing.tolist())
-        count += output.untrained
-        smaller += output.smaller
+        count, smaller = count + output.untrained, smaller + output.smaller
     missing = torch.tensor(sorted(unread), dtype=torch.int64)
     outputs = (found[part.key].features for part in parts)  # read one after the other
     scored = _scored(subject, k, missing, outputs, found.fold_of)
@@ -224,9 +224,8 @@ def item_groups(task: Task, names: Sequence[str]) -> list[str]:
         names: the name of each training item.
     """
     groups, classes = task.val_groups, task.train.labels.class_ids
-    if groups is None:
-        return list(names)
-    if classes is not None and len(set(zip(groups, classes.tolist(), strict=True))) == len(set(classes.tolist())):
+    ids = [] if classes is None else classes.tolist()
+    if groups is None or (ids and len({*zip(groups, ids, strict=True)}) == len({*ids})):
         return list(names)
     return list(groups)
 
@@ -256,11 +255,9 @@ def draw_folds(keys: Sequence[str], folds: int) -> Tensor:
 
 def without(task: Task, rows: Tensor) -> Task:
     """Return the data without the training items of some rows."""
-    kept = torch.ones(len(task.train), dtype=torch.bool)
-    kept[rows] = False
-    kept_rows, groups = kept.nonzero()[:, 0], task.val_groups
-    groups = None if groups is None else [groups[row] for row in kept_rows.tolist()]
-    return replace(task, train=task.train.subset(kept_rows), val_groups=groups)
+    kept, groups = np.delete(np.arange(len(task.train)), rows.numpy()), task.val_groups
+    groups = None if groups is None else [groups[row] for row in kept.tolist()]
+    return replace(task, train=task.train.subset(kept), val_groups=groups)
 
 
 def train_part(experiment: Experiment, task: Task, run: Run | None = None, *, quiet: bool = False) -> EmbeddingModel:
@@ -290,14 +287,6 @@ def train_part(experiment: Experiment, task: Task, run: Run | None = None, *, qu
 def _outputs(model: EmbeddingModel, split: Split, images: Images) -> tuple[Tensor, Tensor]:
     """Compute the backbone's features of a split, and the rows whose image could not be read."""
     return embed(model, split, images, device=model.mean.device, function=model.features)
-
-
-class _Loaded(NamedTuple):
-    """A run, and its data."""
-
-    experiment: Experiment
-    run: Run
-    task: Task
 
 
 @dataclass(frozen=True)
@@ -342,16 +331,16 @@ class _Folds(work.Files[_FoldOutput]):
     def __init__(self, folder: Path, trust: bool, fold_of: Tensor, count: int) -> None:
         place = folder / "audit" / f"folds_{count}"
         super().__init__(place.with_name(f".{place.name}"), place)
-        self.run, self.trust, self.fold_of = folder, trust, fold_of
+        self.run, self.trust, self.fold_of, self.count = folder, trust, fold_of, count
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "loaded"}
 
     @cached_property
-    def loaded(self) -> _Loaded:
+    def loaded(self) -> tuple[Experiment, Run, Task]:
         """The run and the data of its training."""
         experiment, run = load_run(self.run, trust=self.trust)
-        return _Loaded(experiment, run, recorded_task(experiment, run, accept_changes=False)[0])
+        return experiment, run, recorded_task(experiment, run, accept_changes=False)[0]
 
     def load(self, key: str, path: Path) -> _FoldOutput | None:  # noqa: ARG002
         """Read the outputs of a fold. Return None if there are none.
@@ -373,7 +362,7 @@ class _Folds(work.Files[_FoldOutput]):
         """Write the outputs of a fold, and remove the state of its training."""
         tensors = {"features": value.features, "missing": value.missing}
         flags = {"untrained": value.untrained, "smaller": value.smaller}
-        save_tensors(path, tensors, config=self.loaded.experiment.recorded, **flags)
+        save_tensors(path, tensors, config=self.loaded[0].recorded, **flags)
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         path.with_suffix(".log").unlink(missing_ok=True)
 
@@ -393,12 +382,3 @@ class _Folds(work.Files[_FoldOutput]):
         epoch = load_values(run.checkpoints / f"{experiment.selected}.safetensors")["epoch"]
         trained = saved_numbers(run.checkpoints / "state.safetensors")["trained"]
         return _FoldOutput(features, missing, is_untrained(epoch, trained), fitted is not experiment)
-
-
-def _plan(run: Run, left: int, count: int) -> str:
-    """Describe the trainings to come, and estimate their time from the time of the run."""
-    training = read_training(run)
-    seconds = None if training is None else training.seconds
-    each = "as long as the run did" if seconds is None else f"{duration(seconds)}, as long as the run did"
-    text = f"training {left} of {count} networks, each without one of {count} parts of the training items"
-    return f"{text}: each takes about {each}"

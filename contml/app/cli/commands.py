@@ -24,7 +24,7 @@ from contml.app.cli.embed import CAPTION_EXAMPLE, EMBED_EXAMPLE, PREDICT_EXAMPLE
 from contml.app.cli.explore import AUDIT_EXAMPLE, EXPLORE_EXAMPLE, audit, explore
 from contml.app.cli.hints import CONFIGURED, fitting
 from contml.app.cli.index import INDEX_EXAMPLE, SEARCH_EXAMPLE, index, search
-from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust
+from contml.app.cli.options import AcceptChanges, BundledConfig, Json, RunFolder, Trust, argument, option
 from contml.app.cli.printing import complete, echo, print_calibration, print_evaluation
 from contml.app.cli.train import check, features, train
 from contml.runs import open_run
@@ -113,12 +113,11 @@ def _version(requested: bool) -> None:
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+
+
 @app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
-    ] = False,
-) -> None:
+def options(version: Annotated[bool, _VERSION] = False) -> None:
     """Train embeddings whose distances follow the distances between labels."""
 
 
@@ -127,12 +126,13 @@ app.command(epilog=SWEEP_EXAMPLE)(sweep)
 app.command(epilog=BENCHMARK_EXAMPLE)(benchmark)
 
 
+_CHECKPOINT = option(None, "Which weights. Default: the weights that the run selected.")
+
+
 @app.command()
 def evaluate(
     run: RunFolder,
-    checkpoint: Annotated[
-        Literal["last", "best"] | None, typer.Option(help="Which weights. Default: the weights that the run selected.")
-    ] = None,
+    checkpoint: Annotated[Literal["last", "best"] | None, _CHECKPOINT] = None,
     accept_changes: AcceptChanges = False,
     as_json: Json = False,
     trust: Trust = False,
@@ -169,9 +169,7 @@ app.command(epilog=CAPTION_EXAMPLE)(caption)
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="One kind of part. Default: an overview.")
-    ] = None,
+    kind: Annotated[str | None, argument("[KIND]", "One kind of part. Default: an overview.")] = None,
     as_json: Json = False,
 ) -> None:
     """List configs, tasks, losses, samplers, backbones, ..., with their options."""
@@ -191,9 +189,7 @@ def list_(
 
 
 @app.command()
-def copy(
-    config: BundledConfig, file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
-) -> None:
+def copy(config: BundledConfig, file: Annotated[Path, argument("FILE", "The file to write.")]) -> None:
     """Copy a config that comes with contml, to edit it."""
     text = experiment.config_text(config)
     if file.is_dir():

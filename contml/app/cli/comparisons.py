@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from contml.app.cli.options import (
-    Cluster,
-    Config,
-    Json,
-    Overrides,
-    Own,
-    Trainings,
-    check_run_name,
-    option,
-    split_config,
-    takes_own_data,
-)
+from contml.app.cli import options as shared
+from contml.app.cli.options import Cluster, Config, Json, Overrides, Own, Trainings, argument, option
 from contml.app.cli.printing import echo, print_table, stoppable
 from contml.app.trials.space import parse_space
 
 COMPARE_EXAMPLE = """Example: for d in 16 32 64 128; do contml train pose/synthetic model.dim=$d; done;
 contml compare runs/pose/synthetic/*"""
+_METRIC = option("NAME", "A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable.")
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that contain some.")],
-    metric: Annotated[
-        list[str] | None,
-        option("NAME", "A metric to show, such as 'recall@1' or 'label_distance@10/random'; repeatable."),
-    ] = None,
+    runs: Annotated[list[Path], argument("RUN", "Run folders, or folders that contain some.")],
+    metric: Annotated[list[str] | None, _METRIC] = None,
     as_json: Json = False,
 ) -> None:
     """Compare runs in a table: the differences of their configs, and their metrics.
@@ -62,28 +51,23 @@ def compare(
 
 
 BENCHMARK_EXAMPLE = """Example: contml benchmark graded_features --plan"""
+_SUITE = argument("SUITE", "A suite that comes with contml ('graded_features'), or a YAML file.")
+_PLACES = argument("[NAME=PATH]...", "The places that the suite asks for, such as 'data=FOLDER'.")
+_INPUTS = option("FOLDER", "The folder for features and label distances, computed once.")
+_RESULTS = option("FOLDER", "The folder for raw/SUITE.jsonl (finished trainings) and SUITE.md.")
 
 
 def benchmark(
-    suite: Annotated[
-        str, typer.Argument(metavar="SUITE", help="A suite that comes with contml ('graded_features'), or a YAML file.")
-    ],
-    places: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=PATH]...", help="The places that the suite asks for, such as 'data=FOLDER'."),
-    ] = None,
+    suite: Annotated[str, _SUITE],
+    places: Annotated[list[str] | None, _PLACES] = None,
     *,
     only: Annotated[list[str] | None, option("NAME", "This data set or method alone; repeatable.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print how long it takes, and stop.")] = False,
     minutes: Annotated[float, option("M", "Begin no training after so many minutes.")] = math.inf,
     processes: Trainings = None,
     cluster: Cluster = "",
-    inputs: Annotated[Path, option("FOLDER", "The folder for features and label distances, computed once.")] = Path(
-        "runs/benchmark"
-    ),
-    results: Annotated[
-        Path, option("FOLDER", "The folder for raw/SUITE.jsonl (finished trainings) and SUITE.md.")
-    ] = Path("runs/benchmark/results"),
+    inputs: Annotated[Path, _INPUTS] = Path("runs/benchmark"),
+    results: Annotated[Path, _RESULTS] = Path("runs/benchmark/results"),
 ) -> None:
     """Compare losses on several data sets: equal trials, intervals over seeds and queries, ranks.
 
@@ -92,19 +76,10 @@ def benchmark(
     """
     from contml.app.trials.benchmark import benchmark as run_benchmark, page_of
 
+    options: Any = {"only": only or [], "plan": plan, "processes": processes, "cluster": cluster, "minutes": minutes}
+    options["on_line"] = partial(echo, err=not plan)
     with stoppable(" this benchmark"):
-        finished = run_benchmark(
-            suite,
-            places or [],
-            inputs=inputs,
-            results=results,
-            only=only or [],
-            plan=plan,
-            processes=processes,
-            cluster=cluster,
-            minutes=minutes,
-            on_line=lambda line: echo(line, err=not plan),
-        )
+        finished = run_benchmark(suite, places or [], inputs=inputs, results=results, **options)
     if not plan:
         echo(f"{finished}; page: {page_of(results, suite)}")
         if len(finished.suite.seeds) == 1:
@@ -115,26 +90,21 @@ def benchmark(
 
 SWEEP_EXAMPLE = """Example: contml sweep pose/synthetic --try loss=log_ratio,dense_triplet --try optimizer.lr=1e-4..1e-2
 --trials 20"""
+_TRIES = (
+    "What to try; repeatable. KEY=A,B,C is a choice, also of parts: loss=triplet_margin,multi_similarity. "
+    "KEY=LOW..HIGH is a range: of whole numbers if both ends are, and on a logarithmic scale if LOW > 0 and HIGH is at "
+    "least 10 times LOW."
+)
+_TRIALS = option("N", "Number of trials, drawn at random. Default: all combinations, if all are choices.")
 
 
-@takes_own_data
+@shared.takes_own_data
 def sweep(
     config: Config = None,
     overrides: Overrides = None,
     *,
-    tries: Annotated[
-        list[str],
-        option(
-            "KEY=VALUES",
-            "What to try; repeatable. KEY=A,B,C is a choice, also of parts: loss=triplet_margin,multi_similarity. "
-            "KEY=LOW..HIGH is a range: of whole numbers if both ends are, and on a logarithmic scale if LOW > 0 and "
-            "HIGH is at least 10 times LOW.",
-            "--try",
-        ),
-    ],
-    trials: Annotated[
-        int | None, option("N", "Number of trials, drawn at random. Default: all combinations, if all are choices.")
-    ] = None,
+    tries: Annotated[list[str], option("KEY=VALUES", _TRIES, "--try")],
+    trials: Annotated[int | None, _TRIALS] = None,
     seeds: Annotated[int, option("N", "Train each trial with N seeds; the mean judges it.")] = 1,
     processes: Trainings = None,
     cluster: Cluster = "",
@@ -149,26 +119,15 @@ def sweep(
 
     Ctrl-C stops it. The same command continues, also with more --trials.
     """
-    config, overrides = split_config(config, overrides, own)
-    check_run_name(name)
-    # Here, before torch is imported.
-    parse_space(tries, overrides, trials=trials, seeds=seeds, processes=processes)
+    config, overrides = shared.split_config(config, overrides, own)
+    shared.check_run_name(name)
+    numbers: Any = {"trials": trials, "seeds": seeds, "processes": processes}
+    parse_space(tries, overrides, **numbers)  # here, before torch is imported
     from contml.app.trials.sweep import sweep as run_sweep
 
+    places: Any = {"cluster": cluster, "runs": runs, "name": name, "own": own}
     with stoppable(" this sweep"):
-        result = run_sweep(
-            config,
-            overrides,
-            tries,
-            trials=trials,
-            seeds=seeds,
-            processes=processes,
-            cluster=cluster,
-            runs=runs,
-            name=name,
-            own=own,
-            on_line=lambda line: echo(line, err=True),
-        )
+        result = run_sweep(config, overrides, tries, **numbers, **places, on_line=partial(echo, err=True))
     if as_json:
         echo(json.dumps(result.as_data()))
         return

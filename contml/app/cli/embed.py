@@ -12,42 +12,31 @@ import typer
 
 from contml._support.errors import InputError
 from contml._support.files import EMBEDDINGS, PREDICTIONS, check_suffix, write_new
-from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, option, table_options
+from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, argument, option, table_options
 from contml.app.cli.printing import complete, echo, print_table, print_unread, unread_data
 
 EMBED_EXAMPLE = """Example: contml embed runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out features.parquet"""
 PREDICT_EXAMPLE = """Example: contml predict runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out predicted.csv"""
 CAPTION_EXAMPLE = """Example: contml caption runs/captioning/synthetic/2026-11-23_10-00-00 photos/ a.jpg"""
 
-Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or one of 'contml export'.")]
-Images = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IMAGES",
-        help="Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'; for a model "
-        "of features a file of vectors.",
-    ),
-]
+#: The help on images.
+IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'"
+Model = Annotated[Path, argument("RUN", "A run folder, or one of 'contml export'.")]
+Images = Annotated[list[str], argument("IMAGES", f"{IMAGES}; for a model of features a file of vectors.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Images at a time.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")]
 #: Images that are described before progress is shown.
 _CHUNK = 512
 #: The file of a graph.
 _GRAPH = "model.onnx"
+_LABELS = "With embeddings and labels of training items, without their images."
 
 
 def export(
     run: Model,
-    target: Annotated[str, typer.Argument(metavar="DIR", help="The folder to write: new, or empty.")],
-    kind: Annotated[
-        Literal["bundle", "onnx"], typer.Option("--format", help="'onnx' writes DIR/model.onnx.")
-    ] = "bundle",
-    labels: Annotated[
-        bool,
-        typer.Option(
-            "--labels/--no-labels", help="With embeddings and labels of training items, without their images."
-        ),
-    ] = True,
+    target: Annotated[str, argument("DIR", "The folder to write: new, or empty.")],
+    kind: Annotated[Literal["bundle", "onnx"], option(None, "'onnx' writes DIR/model.onnx.", "--format")] = "bundle",
+    labels: Annotated[bool, typer.Option("--labels/--no-labels", help=_LABELS)] = True,
     trust: Trust = False,
 ) -> None:
     """Write the model of a run in a folder of its own: weights, transform of the images, calibration.
@@ -59,28 +48,25 @@ def export(
     With --format onnx, only the network of an embedding is written, as a graph that runs without contml. DIR may then
     hold other files.
     """
-    folder = Path(target)
     from contml.search import load
     from contml.search.bundle import LABELS, RECORD, check_folder
     from contml.search.graph import check_graph
 
+    folder, graph_file = Path(target), Path(target) / _GRAPH
     if kind == "bundle":
         check_folder(folder)
-    else:
-        check_graph(folder / _GRAPH)
-    before = complete(folder / (RECORD if kind == "bundle" else _GRAPH))
-    model = load(run, trust=trust)
-    if kind == "bundle":
+        before, model = complete(folder / RECORD), load(run, trust=trust)
         model.save(folder, labels=labels)
         echo(f"{folder}: {before}{model}")
         if (folder / LABELS).is_file():
             what = model.labelled.sample_words or f"{len(model.labelled.labels):,} training items"
             echo(f"{folder / LABELS} has the labels of {what}: before you publish them, see that you may (--no-labels)")
         return
-    graph = model.export(folder / _GRAPH)
-    output = f"embeddings float32 [N, {model.embedding_dim}]"
+    check_graph(graph_file)
+    before, model = complete(graph_file), load(run, trust=trust)
+    graph = model.export(graph_file)
     difference = f"at most {graph.difference:.1g} from the embeddings of contml"
-    echo(f"{graph.file}: {before}{graph.input} to {output}; {difference}")
+    echo(f"{graph.file}: {before}{graph.input} to embeddings float32 [N, {model.embedding_dim}]; {difference}")
 
 
 def embed(
@@ -126,13 +112,14 @@ def embed(
     echo(f"{out}: {before}{written.images:,} embeddings of {written.dim:,} numbers{resumed}{left_out}")
 
 
+_WHERE = option("CONDITION", "Only rows of '@items.csv:COLUMN' that meet this: 'price < 500000'.")
+
+
 def predict(
     run: Model,
     images: Images,
     out: Annotated[Path | None, option("FILE", "Write a table there instead: .csv or .parquet.")] = None,
-    where: Annotated[
-        str | None, option("CONDITION", "Only rows of '@items.csv:COLUMN' that meet this: 'price < 500000'.")
-    ] = None,
+    where: Annotated[str | None, _WHERE] = None,
     box: Box = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,
@@ -175,10 +162,8 @@ def predict(
     elif out is not None:
         echo(f"{out}: {before}{len(predicted):,} images")
     else:
-        rows = [["image", *labelled.titles]]
-        for name, each in predicted:
-            rows.append([name, *(answer.words + (" *" if answer.same else "") for answer in each.values())])
-        print_table(rows, text_columns=len(rows[0]))
+        rows = [[name, *(a.words + " *" * a.same for a in each.values())] for name, each in predicted]
+        print_table([["image", *labelled.titles], *rows], text_columns=1 + len(labelled.titles))
         if any(answer.same for _, each in predicted for answer in each.values()):
             echo("* a training image, whose own label is left out")
     if unread:
@@ -201,9 +186,8 @@ def _described(
         for start in range(0, len(items), step):
             chunk = items[start : start + step]
             for item, value in zip(chunk, describe([item.source for item in chunk]), strict=True):
-                stamp = item.source.stamp
-                cause = model.left_out.get(str(stamp) if stamp else item.name, value is None and "unreadable")
-                if cause:
+                name = str(item.source.stamp) if item.source.stamp else item.name
+                if cause := model.left_out.get(name, value is None and "unreadable"):
                     broken[item.name] = cause
                 else:
                     found.append((item.name, value))
@@ -240,12 +224,13 @@ def note_on_weights(run: Path, model: Any) -> None:
         echo(f"note: {run} has its initial weights: no training changed or improved them", err=True)
 
 
+_BEAM = option("N", "Captions that beam search keeps. Default: captioner.beam of the run.", min=1)
+
+
 def caption(
     run: Model,
     images: Images,
-    beam: Annotated[
-        int | None, option("N", "Captions that beam search keeps. Default: captioner.beam of the run.", min=1)
-    ] = None,
+    beam: Annotated[int | None, _BEAM] = None,
     box: Box = None,
     tables: Tables = None,
     batch_size: BatchSize = 128,

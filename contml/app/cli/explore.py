@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from tempfile import gettempdir
@@ -11,7 +12,7 @@ import typer
 
 from contml._support.errors import InputError
 from contml._support.files import check_new_folder, temporary_folder, write
-from contml.app.cli.options import AcceptChanges, Cluster, RunFolder, Trainings, Trust, option
+from contml.app.cli.options import AcceptChanges, Cluster, RunFolder, Trainings, Trust, argument, option
 from contml.app.cli.printing import complete, echo, print_table, stoppable
 
 if TYPE_CHECKING:
@@ -21,14 +22,12 @@ AUDIT_EXAMPLE = """Example: contml audit runs/pose/synthetic/2026-11-23_10-00-00
 
 #: Items in the printed table, and on the page.
 _PRINTED, _ON_PAGE = 10, 50
+_SPLIT = option(None, "The items. For 'val' and 'test', the network of the run is used, without training.")
 
 
 def audit(
     run: RunFolder,
-    split: Annotated[
-        Literal["train", "val", "test"],
-        typer.Option(help="The items. For 'val' and 'test', the network of the run is used, without training."),
-    ] = "train",
+    split: Annotated[Literal["train", "val", "test"], _SPLIT] = "train",
     folds: Annotated[int, option("K", "Train K networks, each without one of K parts of the training items.")] = 5,
     k: Annotated[int | None, option("N", "Nearest items to compare with. Default: 20.", "--neighbours", min=1)] = None,
     top: Annotated[int, option("N", "Number of items in the file.", min=1)] = 100,
@@ -48,23 +47,14 @@ def audit(
     from contml.app.audit import audit_run
     from contml.app.report.suspects import Suspects, errors_page
 
+    options: Any = {"folds": folds, "k": k, "processes": processes, "cluster": cluster, "trust": trust}
     with stoppable(" this audit"):
-        result = audit_run(
-            run,
-            split=split,
-            folds=folds,
-            k=k,
-            processes=processes,
-            cluster=cluster,
-            trust=trust,
-            on_line=lambda line: echo(line, err=True),
-        )
+        result = audit_run(run, split=split, **options, on_line=partial(echo, err=True))
     file = run / "audit" / f"{split}.csv"
     page = file.with_suffix(".html")
     suspects = Suspects(result.split, result.errors, ranked=result.ranked)
-    shown = errors_page(
-        suspects, title=result.title, caution=result.caution, facts=result.facts, count=min(top, _ON_PAGE)
-    )
+    about: Any = {"title": result.title, "caution": result.caution, "facts": result.facts}
+    shown = errors_page(suspects, **about, count=min(top, _ON_PAGE))
     write(file, methodcaller("write_bytes", suspects.csv(top)))
     write(page, methodcaller("write_bytes", shown))
     if result.caution:
@@ -80,18 +70,15 @@ def audit(
 
 
 EXPLORE_EXAMPLE = """Example: contml explore runs/pose/synthetic/2026-11-23_10-00-00 --export page"""
+_HOST = typer.Option(help="The address to serve on; the default is reached from here alone.")
 
 
 def explore(
     run: RunFolder,
-    other: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A second run on the same data, shown beside the first.")
-    ] = None,
+    other: Annotated[Path | None, argument("[RUN]", "A second run on the same data, shown beside the first.")] = None,
     export: Annotated[Path | None, option("DIR", "Write the page there, and stop. It opens without a server.")] = None,
     items: Annotated[int, typer.Option(min=2, help="The largest number of items: of more, a random sample.")] = 5000,
-    host: Annotated[str, typer.Option(help="The address to serve on; the default is reached from here alone.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, _HOST] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0 for any that is free.")] = 8350,
     accept_changes: AcceptChanges = False,
     trust: Trust = False,
@@ -109,8 +96,7 @@ def explore(
     if export is not None:
         check_new_folder(export, FILES)
     folders = [run] if other is None else [run, other]
-    load_options = {"accept_changes": accept_changes, "trust": trust}
-    explored = explore_runs(folders, items=items, on_start=_announce, **load_options)
+    explored = explore_runs(folders, items=items, on_start=_announce, accept_changes=accept_changes, trust=trust)
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
             before = complete(export / PAGE)

@@ -41,11 +41,10 @@ def fitting(error: InputError, command: str, options: Collection[str]) -> InputE
     parts = _BETWEEN.split(error.hint)
     clauses, words = parts[::2], parts[1::2]
     fits = [_fits(clause, command, options) for clause in clauses]
-    kept = "".join(
-        (words[n - 1] if n and any(fits[:n]) else "") + _fitted(clause, command)
-        for n, clause in enumerate(clauses)
-        if fits[n]
-    )
+    kept = ""
+    for clause, word, fit in zip(clauses, ["", *words], fits, strict=True):
+        if fit:
+            kept += (word if kept else "") + _fitted(clause, command)
     if not all(fits) and " or " not in kept and ", " in kept:  # the last one of a list of clauses was left out
         kept = ", or ".join(kept.rsplit(", ", 1))
     return InputError(error.subject, error.got, error.allowed, kept, error.origin)

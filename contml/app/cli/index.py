@@ -5,56 +5,51 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from contml._support.errors import InputError
 from contml._support.files import GALLERIES, check_suffix, remove_folder
 from contml._support.text import score_text
-from contml.app.cli.embed import note_on_model, note_on_weights, with_dim
-from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, option, table_options
+from contml.app.cli.embed import IMAGES, note_on_model, note_on_weights, with_dim
+from contml.app.cli.options import Box, Cluster, Dim, Json, Tables, Trust, argument, option, table_options
 from contml.app.cli.printing import complete, echo, print_table, print_unread, stoppable, unread_data
 
 if TYPE_CHECKING:
     from contml.search import Index
     from contml.search.images import Added
     from contml.search.inputs import NamedImage
-    from contml.search.labelled_items import By, LabelledItems, LabelQuery
+    from contml.search.labelled_items import By, LabelledItems
     from contml.search.results import QueryResult
+
+    Items: TypeAlias = list[NamedImage]
+    #: The output of a search: the results of each query, the data for JSON, and the lines below the tables.
+    Searched: TypeAlias = tuple[list[QueryResult], dict[str, Any], list[str]]
 
 INDEX_EXAMPLE = """Example: contml index runs/pose/synthetic/2026-11-23_10-00-00 photos/ --out photos.index"""
 SEARCH_EXAMPLE = """Example: contml search photos.index photo.jpg --gallery found.html"""
 
-_IMAGES = "Image files, folders (read recursively), '@list.txt' (a path per line), '@items.csv:COLUMN'."
-_QUERIES = f"{_IMAGES} Of an index of vectors: ids, or a file of vectors."
+_VECTORS = "Vectors of another model, in place of RUN and images: .npy, .npz, .parquet or .safetensors."
+_METRIC = typer.Option(help="How vectors of --vectors are compared. Default: cosine.", show_default=False)
+_METADATA = option("FILE", "A table with a column 'image': its other columns are shown in results.")
+_REMOVE = option("ID", "Remove this image from the index instead, or all of a folder; repeatable.")
+_REMOVE_WHERE = option("CONDITION", "Remove the images whose metadata meet this instead: 'price > 500000'.")
 
 
 def index(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run folder, or one of 'contml export'.")] = None,
-    images: Annotated[list[str] | None, typer.Argument(metavar="IMAGES...", help=_IMAGES)] = None,
+    run: Annotated[Path | None, argument("RUN", "A run folder, or one of 'contml export'.")] = None,
+    images: Annotated[list[str] | None, argument("IMAGES...", f"{IMAGES}.")] = None,
     *,
     out: Annotated[Path, option("INDEX", "The folder of the index: new, or one to add to.")],
-    vectors: Annotated[
-        Path | None,
-        option("FILE", "Vectors of another model, in place of RUN and images: .npy, .npz, .parquet or .safetensors."),
-    ] = None,
-    metric: Annotated[
-        Literal["cosine", "euclidean"] | None,
-        typer.Option(help="How vectors of --vectors are compared. Default: cosine.", show_default=False),
-    ] = None,
-    metadata: Annotated[
-        Path | None, option("FILE", "A table with a column 'image': its other columns are shown in results.")
-    ] = None,
+    vectors: Annotated[Path | None, option("FILE", _VECTORS)] = None,
+    metric: Annotated[Literal["cosine", "euclidean"] | None, _METRIC] = None,
+    metadata: Annotated[Path | None, _METADATA] = None,
     dim: Dim = None,
     box: Box = None,
     tables: Tables = None,
-    remove: Annotated[
-        list[str] | None, option("ID", "Remove this image from the index instead, or all of a folder; repeatable.")
-    ] = None,
-    remove_where: Annotated[
-        str | None, option("CONDITION", "Remove the images whose metadata meet this instead: 'price > 500000'.")
-    ] = None,
+    remove: Annotated[list[str] | None, _REMOVE] = None,
+    remove_where: Annotated[str | None, _REMOVE_WHERE] = None,
     compact: Annotated[bool, typer.Option(help="Delete what belongs to removed images from disk instead.")] = False,
     cluster: Cluster = "",
     as_json: Json = False,
@@ -77,12 +72,21 @@ def index(
     if not (change_options or vectors) and not (run is not None and images):
         raise InputError("RUN IMAGES", "missing", hint=INDEX_EXAMPLE.removeprefix("Example: "))
     with stoppable():
-        if vectors is not None:
-            _add_vectors(vectors, out, metric, metadata, tables, as_json)
-        elif run is None:
+        if change_options:
             _change(out, remove or [], remove_where, compact, as_json)
+            return
+        from contml.search.images import read_metadata
+        from contml.search.inputs import named_images, named_vectors
+
+        is_new, options = _is_new(out), table_options(tables)
+        items = named_images(images or [], options, out, box=box) if vectors is None else named_vectors(vectors)
+        table = None if metadata is None else read_metadata(metadata, items, options=options)
+        if vectors is not None:
+            added = _add_vectors(vectors, out, is_new, metric, items, table)
         else:
-            _add(run, images or [], out, metadata, dim, box, tables, cluster, as_json, trust)
+            assert run is not None  # or it is refused above
+            added = _add(run, out, is_new, items, table, dim, cluster, as_json, trust)
+        _print_added(*added, items, metadata, table, as_json)
 
 
 def _change(out: Path, remove: list[str], remove_where: str | None, compact: bool, as_json: bool) -> None:
@@ -106,26 +110,21 @@ def _change(out: Path, remove: list[str], remove_where: str | None, compact: boo
 
 def _add(
     run: Path,
-    images: list[str],
     out: Path,
-    metadata: Path | None,
+    is_new: bool,
+    items: Items,
+    table: Any,
     dim: int | None,
-    box: str | None,
-    tables: list[str] | None,
     cluster: str,
     as_json: bool,
     trust: bool,
-) -> None:
+) -> tuple[Index, Added]:
     from contml._support.progress import progress_bar
-    from contml.search import Index, load, named_images
+    from contml.search import Index, load
     from contml.search.embedding_files import check_takes
-    from contml.search.images import IndexModel, add_images, create, read_metadata
+    from contml.search.images import IndexModel, add_images, create
     from contml.search.vectors import add_vectors
 
-    is_new = _is_new(out)
-    options = table_options(tables)
-    image_files = named_images(images, options, out, box=box)
-    table = None if metadata is None else read_metadata(metadata, image_files, options=options)
     model = load(run, trust=trust)
     if is_new:
         model = model if dim is None else with_dim(model, dim)
@@ -135,24 +134,22 @@ def _add(
             raise InputError("--dim", str(dim), f"must be {index.dim}, as in {out}", "make a new index for another")
         model = model.fitted_to(index.dim)
         IndexModel.of(index).check(model.identity, str(run))
-    check_takes(model, image_files)
+    check_takes(model, items)
     note_on_model(run, model, "the index holds", as_json=as_json)
     if is_new:
         index = create(out, model, run)
     with index.lock():
         if model.bundle.feature_dim is not None:
-            result = add_vectors(index, image_files, model, table)
+            result = add_vectors(index, items, model, table)
         else:
-            with progress_bar(len(image_files), "images") as progress:
-                result = add_images(index, model, image_files, table, progress, cluster=cluster)
-        unread = print_unread(result.broken)
+            with progress_bar(len(items), "images") as progress:
+                result = add_images(index, model, items, table, progress, cluster=cluster)
         if not len(index):
+            print_unread(result.broken)
             if is_new:
                 remove_folder(out)
             raise InputError(str(out), "none of the images could be read", hint="check the image files")
-    _print_added(index, image_files, result, metadata, table, as_json)
-    if unread and not as_json:
-        echo(f"{unread}, and left out")
+    return index, result
 
 
 def _is_new(out: Path) -> bool:
@@ -171,22 +168,13 @@ def _is_new(out: Path) -> bool:
 
 
 def _add_vectors(
-    vectors: Path,
-    out: Path,
-    metric: Literal["cosine", "euclidean"] | None,
-    metadata: Path | None,
-    tables: list[str] | None,
-    as_json: bool,
-) -> None:
+    vectors: Path, out: Path, is_new: bool, metric: Literal["cosine", "euclidean"] | None, items: Items, table: Any
+) -> tuple[Index, Added]:
     from contml.search import Index
-    from contml.search.images import read_metadata
-    from contml.search.inputs import named_vectors, refuse_repeated
+    from contml.search.inputs import refuse_repeated
     from contml.search.vectors import add_vectors, compared, create_of_vectors, metric_of
 
-    is_new = _is_new(out)
-    items = named_vectors(vectors)
     refuse_repeated(items)
-    table = None if metadata is None else read_metadata(metadata, items, options=table_options(tables))
     dim = compared(items, metric or "cosine").shape[1]
     index = create_of_vectors(out, dim, metric or "cosine") if is_new else Index.open(out)
     if (known := metric_of(index)) is None:
@@ -196,15 +184,12 @@ def _add_vectors(
     if dim != index.dim:
         raise InputError(str(vectors), f"vectors of {dim} numbers", f"must have {index.dim}, as in {out}")
     with index.lock():
-        result = add_vectors(index, items, None, table)
-    _print_added(index, items, result, metadata, table, as_json)
+        return index, add_vectors(index, items, None, table)
 
 
-def _print_added(
-    index: Index, items: list[NamedImage], result: Added, metadata: Path | None, table: Any, as_json: bool
-) -> None:
+def _print_added(index: Index, result: Added, items: Items, metadata: Path | None, table: Any, as_json: bool) -> None:
     """Print the images or vectors that were added to an index."""
-    out, what = index.path, "images" if items[0].vector is None else "vectors"
+    out, what, unread = index.path, "images" if items[0].vector is None else "vectors", print_unread(result.broken)
     if as_json:
         counts = {**asdict(result), "broken": unread_data(result.broken)}
         echo(json.dumps({"index": str(out), **counts, "items": len(index)}))
@@ -221,40 +206,30 @@ def _print_added(
         echo(f"{are} not among these {what}, and stay in it")
     if result.removed:
         echo(f"{result.removed:,} {what} were removed from the index earlier and stay out of it")
+    if unread:
+        echo(f"{unread}, and left out")
 
 
-_SearchedLabels = Annotated[
-    list[str] | None,
-    option(
-        "NAME=VALUE",
-        "Search with a label instead: price_usd=500000, class=cat, 'captions=two dogs on a beach', pose=pose.json, "
-        "'label map=map.png'; repeatable for a sum of labels.",
-        "--label",
-    ),
-]
+_QUERIES = f"{IMAGES}. Of an index of vectors: ids, or a file of vectors."
+_LABELS = (
+    "Search with a label instead: price_usd=500000, class=cat, 'captions=two dogs on a beach', pose=pose.json, 'label "
+    "map=map.png'; repeatable for a sum of labels."
+)
+_BY = (
+    "Rank by the distance of embeddings, or through labels: by the labels that are likely. Default: what was better on "
+    "the validation split."
+)
+_WHERE = "Only images whose metadata meet this: \"price < 500000 and room = 'kitchen'\"; also or, not, in, is null."
 
 
 def search(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index, made by 'contml index'.")],
-    queries: Annotated[list[str] | None, typer.Argument(metavar="[QUERY]...", help=_QUERIES)] = None,
+    index: Annotated[Path, argument("INDEX", "The folder of an index, made by 'contml index'.")],
+    queries: Annotated[list[str] | None, argument("[QUERY]...", _QUERIES)] = None,
     *,
-    labels: _SearchedLabels = None,
+    labels: Annotated[list[str] | None, option("NAME=VALUE", _LABELS, "--label")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Items per query.")] = 10,
-    by: Annotated[
-        Literal["embedding", "labels"] | None,
-        typer.Option(
-            help="Rank by the distance of embeddings, or through labels: by the labels that are likely. "
-            "Default: what was better on the validation split.",
-            show_default=False,
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        option(
-            "CONDITION",
-            "Only images whose metadata meet this: \"price < 500000 and room = 'kitchen'\"; also or, not, in, is null.",
-        ),
-    ] = None,
+    by: Annotated[Literal["embedding", "labels"] | None, typer.Option(help=_BY, show_default=False)] = None,
+    where: Annotated[str | None, option("CONDITION", _WHERE)] = None,
     gallery: Annotated[Path | None, option("FILE", "Write a page with the pictures there: .html.")] = None,
     box: Box = None,
     tables: Tables = None,
@@ -282,10 +257,8 @@ def search(
     if labels and by is not None:
         raise InputError("--by", "used with --label", hint="omit it: a label is searched for through labels")
     if bool(queries) == bool(labels):
-        got = "used with QUERY" if queries else "missing"
-        raise InputError(
-            "--label" if queries else "QUERY", got, hint=f"contml search {index} QUERY, or --label NAME=VALUE"
-        )
+        subject, got = ("--label", "used with QUERY") if queries else ("QUERY", "missing")
+        raise InputError(subject, got, hint=f"contml search {index} QUERY, or --label NAME=VALUE")
     if labels and box is not None:
         raise InputError("--box", "used with --label", hint="omit it: a label is searched for, no image")
     if any(not query.strip() for query in queries or []):
@@ -321,35 +294,30 @@ def search(
         echo(line, err=as_json)
 
 
-class _Searched(NamedTuple):
-    """The output of a search: the results of each query, the data for JSON, and the lines below the tables."""
-
-    results: list[QueryResult]
-    data: dict[str, Any]
-    about: list[str]
-
-
-def _search_vectors(index: Index, queries: list[str], k: int, where: Any, metric: str) -> _Searched:
+def _search_vectors(index: Index, queries: list[str], k: int, where: Any, metric: str) -> Searched:
     from contml.search.results import results_of
     from contml.search.vectors import queries_of
 
     named, vectors = queries_of(index, queries)
     results = results_of(named, index.search(vectors, k, where=where), None, None)
-    about = [f"distance: Euclidean{', of vectors of length 1' * (metric == 'cosine')}"]
-    return _Searched(results, {"by": metric}, about)
+    return results, {"by": metric}, [f"distance: Euclidean{', of vectors of length 1' * (metric == 'cosine')}"]
 
 
-def _search_label(index: Index, model: Any, labels: list[str], k: int, where: Any) -> _Searched:
+def _search_label(index: Index, model: Any, labels: list[str], k: int, where: Any) -> Searched:
+    from contml.search.inputs import typed_label
     from contml.search.results import TypedLabel, label_results
 
-    query = _label_query(model, labels)
+    labelled: LabelledItems = model.labelled
+    query = labelled.query(typed_label(labelled.labels, labels))
+    for remark in filter(None, (*query.remarks, labelled.sample_words)):
+        echo(f"note: {remark}", err=True)
     found = index.search(query.vector[None], k, by=query.by, where=where)
     typed = TypedLabel(" ".join(labels), query.labels)
     results = [label_results(typed, found, lambda ids: _answers(model, index.embeddings(ids)))]
-    return _Searched(results, _measured(model, query.by), [])
+    return results, _measured(model, query.by), []
 
 
-def _search_images(index: Index, model: Any, images: list[NamedImage], k: int, by: By | None, where: Any) -> _Searched:
+def _search_images(index: Index, model: Any, images: Items, k: int, by: By | None, where: Any) -> Searched:
     from contml.search.embedding_files import check_takes
     from contml.search.results import label_unit, ranked_words, ranking_of, results_of, search_images
 
@@ -361,7 +329,7 @@ def _search_images(index: Index, model: Any, images: list[NamedImage], k: int, b
     answers = _answers(model, embeddings)
     results = results_of(images, found, model, calibration, answers, lambda ids: _answers(model, index.embeddings(ids)))
     about = [*filter(None, (label_unit(model, calibration), ranked_words(index, model, ranked)))]
-    return _Searched(results, _measured(model, ranked), about)
+    return results, _measured(model, ranked), about
 
 
 def _measured(model: Any, by: str) -> dict[str, Any]:
@@ -397,18 +365,6 @@ def _shown(index: Any, result: QueryResult) -> QueryResult:
         for hit, file in zip(result.hits, files, strict=True)
     ]
     return result._replace(hits=hits)
-
-
-def _label_query(model: Any, labels: list[str]) -> LabelQuery:
-    """Return a typed label as a query. Print remarks on unusual labels."""
-    from contml.search.inputs import typed_label
-
-    labelled: LabelledItems = model.labelled
-    query = labelled.query(typed_label(labelled.labels, labels))
-    for remark in (*query.remarks, labelled.sample_words):
-        if remark:
-            echo(f"note: {remark}", err=True)
-    return query
 
 
 def _answers(model: Any, embeddings: Any) -> list[list[Any]]:

@@ -90,15 +90,10 @@ def as_data(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Return entries as plain values, for JSON."""
     from contml.config import all_options, summary
 
-    return {
-        name: part
-        if part is None or isinstance(part, str)
-        else {
-            "summary": summary(part),
-            "options": {
-                option.name: {"required": option.required, "default": option.default, "help": option.help}
-                for option in all_options(part)
-            },
-        }
-        for name, part in entries.items()
-    }
+    def described(part: Any) -> Any:
+        if part is None or isinstance(part, str):
+            return part
+        about = ((o.name, {"required": o.required, "default": o.default, "help": o.help}) for o in all_options(part))
+        return {"summary": summary(part), "options": dict(about)}
+
+    return {name: described(part) for name, part in entries.items()}

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from contml.data.tables import TableOptions
 
 
-def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+def option(metavar: str | None, text: str, *names: str, **more: Any) -> Any:
     """Return an option of a command, given the name of its value and the text of its help."""
     return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument of a command, given its name and the text of its help."""
+    return typer.Argument(metavar=metavar, help=text, **more)
 
 
 def complete_config(incomplete: str) -> list[str]:
@@ -28,112 +33,53 @@ def complete_config(incomplete: str) -> list[str]:
     return [name for name in experiment.config_names() if name.startswith(incomplete)]
 
 
-Config = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="CONFIG",
-        help="A config that comes with contml ('pose/synthetic'), or a YAML file.",
-        autocompletion=complete_config,
-    ),
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, such as 'loss.margin=0.1'.")
-]
-#: The options that name your own data, by their argument; the option of `label` is --label, of `image` --image.
-_OWN_DATA: dict[str, Any] = {
-    "data": Annotated[
-        Path | None,
-        option("PATH", "Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG."),
-    ],
-    "label": Annotated[
-        list[str] | None,
-        option(
-            "NAME[=KIND[:WEIGHT]]",
-            "A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind "
-            "('contml list labels'); repeatable.",
-            "--label",
-        ),
-    ],
-    "image": Annotated[str | None, option("COLUMN", "The column of images in --data.", "--image")],
-    "box": Annotated[
-        str | None,
-        option(
-            "COLUMNS",
-            "Each row of --data is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels.",
-            "--box",
-        ),
-    ],
-    "pattern": Annotated[
-        str | None,
-        option(
-            "TEXT",
-            "What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex.",
-        ),
-    ],
-    "preset": Annotated[
-        Literal["features", "finetune", "quick"] | None,
-        typer.Option(
-            help="For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a "
-            "small network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its "
-            "file."
-        ),
-    ],
-    "weights": Annotated[
-        Path | None, option("FILE", "The weights of a pretrained network of torchvision, for --data.")
-    ],
+_CONFIG, _BUNDLED = (
+    "A config that comes with contml ('pose/synthetic'), or a YAML file.",
+    "A config that comes with contml.",
+)
+Config = Annotated[str | None, argument("CONFIG", _CONFIG, autocompletion=complete_config)]
+BundledConfig = Annotated[str, argument("CONFIG", _BUNDLED, autocompletion=complete_config)]
+Overrides = Annotated[list[str] | None, argument("[KEY=VALUE]...", "Changes to the config, such as 'loss.margin=0.1'.")]
+_PART = "is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels."
+_LABEL = (
+    "A label of --data: 'age=number', 'lat,lon=geo:0.5', or 'age' to guess its kind ('contml list labels'); repeatable."
+)
+_PATTERN = "What the names of the images in the folder --data mean: '{age}_{sex}_*.jpg' has the columns age and sex."
+_PRESET = (
+    "For --data: a head on a frozen pretrained network ('features'), all of it trained ('finetune'), or a small "
+    "network from scratch ('quick'). Default: 'features' with --weights, or if torch's cache has its file."
+)
+#: The options that name your own data: type, name of the value, and help.
+_OWN_DATA: dict[str, tuple[Any, str | None, str]] = {
+    "data": (Path, "PATH", "Your own table (.csv, .tsv, .jsonl, .parquet), or a folder of images, instead of CONFIG."),
+    "label": (list[str], "NAME[=KIND[:WEIGHT]]", _LABEL),
+    "image": (str, "COLUMN", "The column of images in --data."),
+    "box": (str, "COLUMNS", f"Each row of --data {_PART}"),
+    "pattern": (str, "TEXT", _PATTERN),
+    "preset": (Literal["features", "finetune", "quick"], None, _PRESET),
+    "weights": (Path, "FILE", "The weights of a pretrained network of torchvision, for --data."),
 }
 #: Your own data: `takes_own_data` puts their options in its place.
 Own: TypeAlias = OwnData | None
-BundledConfig = Annotated[
-    str, typer.Argument(metavar="CONFIG", help="A config that comes with contml.", autocompletion=complete_config)
-]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as printed by 'contml train'.")]
+RunFolder = Annotated[Path, argument("RUN", "A run folder, as printed by 'contml train'.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the config of the run import code.")]
-DecodedImages = Annotated[
-    Literal["batch", "all"],
-    typer.Option("--images", help="'batch' decodes the images of one batch, 'all' every image of every split."),
-]
-AcceptChanges = Annotated[
-    bool,
-    typer.Option(
-        help="Evaluate data that changed since the run began: its items that are left, with their current labels."
-    ),
-]
+_IMAGES = "'batch' decodes the images of one batch, 'all' every image of every split."
+DecodedImages = Annotated[Literal["batch", "all"], option(None, _IMAGES, "--images")]
+_CHANGES = "Evaluate data that changed since the run began: its items that are left, with their current labels."
+AcceptChanges = Annotated[bool, typer.Option(help=_CHANGES)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Dim = Annotated[
-    int | None,
-    option("N", "Length of the embeddings: one of the run's model.nested_dims. Default: the full length.", min=1),
-]
-Trainings = Annotated[
-    int | None, option("P", "Trainings at a time. Default: 1; with --cluster, all that fit.", "--processes", min=1)
-]
-
-Cluster = Annotated[
-    str,
-    option(
-        "ADDRESS", "Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine."
-    ),
-]
-
-
-Box = Annotated[
-    str | None,
-    option(
-        "COLUMNS",
-        "Each row of '@items.csv:COLUMN' is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels.",
-    ),
-]
-
-
-Tables = Annotated[
-    list[str] | None,
-    option(
-        "KEY=VALUE",
-        "How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, "
-        "max_bytes or max_rows; repeatable.",
-        "--table",
-    ),
-]
+_DIM = "Length of the embeddings: one of the run's model.nested_dims. Default: the full length."
+Dim = Annotated[int | None, option("N", _DIM, min=1)]
+_TRAININGS = "Trainings at a time. Default: 1; with --cluster, all that fit."
+Trainings = Annotated[int | None, option("P", _TRAININGS, "--processes", min=1)]
+_CLUSTER = "Do the work on a Ray cluster: 'auto', HOST:PORT, or 'local' for the processors of this machine."
+Cluster = Annotated[str, option("ADDRESS", _CLUSTER)]
+Box = Annotated[str | None, option("COLUMNS", f"Each row of '@items.csv:COLUMN' {_PART}")]
+_TABLE = (
+    "How a table is read, such as that of '@items.csv:COLUMN': delimiter, encoding, sheet, missing_words, max_bytes or "
+    "max_rows; repeatable."
+)
+Tables = Annotated[list[str] | None, option("KEY=VALUE", _TABLE, "--table")]
 
 
 def table_options(changes: list[str] | None) -> TableOptions:
@@ -159,9 +105,9 @@ def takes_own_data(command: Callable[..., None]) -> Callable[..., None]:
     hints, parameters = get_type_hints(command, include_extras=True), list[Parameter]()
     for parameter in signature(command).parameters.values():
         if parameter.name == "own":
-            parameters += [
-                Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in _OWN_DATA.items()
-            ]
+            for name, (kind, metavar, text) in _OWN_DATA.items():
+                annotation = Annotated[kind | None, option(metavar, text, f"--{name}")]  # type: ignore[valid-type]
+                parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
 

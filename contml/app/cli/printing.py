@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -95,11 +95,10 @@ def print_table(
     """Print a table. The first `text_columns` columns are text, the others are numbers."""
     table = Table(show_header=header, box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for column, title in enumerate(rows[0]):
-        table.add_column(
-            plain_text(str(title)), justify="right" if header and column >= text_columns else "left", overflow="fold"
-        )
+        side: Any = "right" if header and column >= text_columns else "left"
+        table.add_column(plain_text(str(title)), justify=side, overflow="fold")
     for row in rows[1:]:
-        cells = ((cell, False) if isinstance(cell, str) else (cell.text, cell.best) for cell in row)
+        cells = ((cell, False) if isinstance(cell, str) else cell for cell in row)
         table.add_row(*(Text(plain_text(_shortened(text)), "bold" * best) for text, best in cells))
     # A piped table is not folded to the width of a terminal.
     console = Console(highlight=False, markup=False, stderr=stderr)

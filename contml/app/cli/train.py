@@ -8,32 +8,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from contml._support.errors import InputError
 from contml._support.files import FEATURES, check_new_file, check_suffix, write_new
 from contml.app import experiment
-from contml.app.cli.options import (
-    Cluster,
-    Config,
-    DecodedImages,
-    Json,
-    Overrides,
-    Own,
-    Trust,
-    check_run_name,
-    load_experiment,
-    option,
-    takes_own_data,
-)
+from contml.app.cli import options as shared
+from contml.app.cli.options import Cluster, Config, DecodedImages, Json, Overrides, Own, Trust, option
 from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.config import dump
 from contml.runs import Run, begun, open_run, recorded_preset
 
 
-@takes_own_data
+@shared.takes_own_data
 def train(
     config: Config = None,
     overrides: Overrides = None,
@@ -49,16 +38,16 @@ def train(
 
     Your own table needs no config: contml train --data items.csv --label age=number
     """
-    check_run_name(name)
+    shared.check_run_name(name)
     # Mistyped names are reported before torch is imported.
     new_folder = None
     if resume is None:
-        new_experiment = load_experiment(config, overrides, own)
+        new_experiment = shared.load_experiment(config, overrides, own)
         new_folder = runs / new_experiment.name / name if name else None
         if new_folder is not None and own is not None and own.preset is None and own.weights is None:
             recorded = recorded_preset(new_folder)  # a file in the cache may have come or gone since
             if recorded not in ("", new_experiment.preset.name):
-                new_experiment = load_experiment(config, overrides, own._replace(preset=recorded))
+                new_experiment = shared.load_experiment(config, overrides, own._replace(preset=recorded))
         if new_folder is not None and begun(new_folder, dump(new_experiment.values)):  # before the data are read
             resume = new_folder  # the same command was interrupted, or is complete
             trust = True  # the user's own config
@@ -87,14 +76,9 @@ def train(
         elif resume is not None:
             run = experiment.resume(resume, trust=trust, on_finished=lambda text: echo(text, err=True))
         else:
-            run = experiment.train(
-                new_experiment,
-                runs,
-                on_start=on_start,
-                on_columns=on_columns,
-                folder=new_folder,
-                command=shlex.join(["contml", *sys.argv[1:]]),
-            )
+            events: Any = {"on_start": on_start, "on_columns": on_columns}
+            command = shlex.join(["contml", *sys.argv[1:]])
+            run = experiment.train(new_experiment, runs, **events, folder=new_folder, command=command)
     except Interrupted as stop:
         hint = f"; continue with: contml train --resume {folder}" if folder else ""
         echo(f"contml: {stop}{hint}", err=True)
@@ -106,22 +90,23 @@ def train(
         echo(f"report: {before}{run.folder / 'report.html'}")
 
 
-@takes_own_data
+_SAVED = option("FILE", "Write the whole config, with what was found in your data.")
+
+
+@shared.takes_own_data
 def check(
     config: Config = None,
     overrides: Overrides = None,
     own: Own = None,
     images: DecodedImages = "batch",
-    save_config: Annotated[
-        Path | None, option("FILE", "Write the whole config, with what was found in your data.")
-    ] = None,
+    save_config: Annotated[Path | None, _SAVED] = None,
     as_json: Json = False,
 ) -> None:
     """Read the data, build everything and run one batch, without training. --images all decodes every image."""
     columns: list[Sequence[str]] = []
     if save_config is not None:
         check_new_file(save_config, begins=b"task:")
-    loaded_experiment = load_experiment(config, overrides, own)
+    loaded_experiment = shared.load_experiment(config, overrides, own)
     facts = experiment.check(loaded_experiment, images=images, on_columns=columns.extend, on_broken=print_broken)
     if chosen := loaded_experiment.preset.name:
         facts.append(("preset", f"{chosen}, {loaded_experiment.preset.reason}"))
@@ -138,15 +123,16 @@ def check(
     print_table([["", ""], *facts], header=False)
 
 
-@takes_own_data
+_MAPS = typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
+
+
+@shared.takes_own_data
 def features(
     config: Config = None,
     overrides: Overrides = None,
     out: Annotated[Path, option("FILE", "The file to write: .npz, .npy or .parquet.")] = Path("features.npz"),
     own: Own = None,
-    maps: Annotated[
-        bool, typer.Option("--maps", help="Write the last feature maps, for a captioner with attention.")
-    ] = False,
+    maps: Annotated[bool, _MAPS] = False,
     cluster: Cluster = "",
 ) -> None:
     """Write the backbone features of all images of a config, to train a head on them in seconds.
@@ -161,13 +147,11 @@ def features(
     check_suffix(out, FEATURES)
     check_new_file(out, hint="choose another file with --out")
     before = complete(out)
-    loaded_experiment = load_experiment(config, overrides, own)
+    loaded_experiment = shared.load_experiment(config, overrides, own)
     task = loaded_experiment.read_task()
-    total = sum(map(len, task.splits.values()))
-    with progress_bar(total, "features") as progress:
-        written = experiment.extract_features(
-            replace(loaded_experiment, task=task), out, progress, maps=maps, cluster=cluster
-        )
+    loaded_experiment = replace(loaded_experiment, task=task)
+    with progress_bar(sum(map(len, task.splits.values())), "features") as progress:
+        written = experiment.extract_features(loaded_experiment, out, progress, maps=maps, cluster=cluster)
     resumed = f" ({written.resumed:,} from an earlier run)" if written.resumed else ""
     echo(f"{out}: {before}{written.items:,} {'maps' if maps else 'vectors'} of {written.dim:,} numbers{resumed}")
     named = loaded_experiment.config.parts["model"].options["weights"] != "none"
