@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from contml._support.errors import InputError
 from contml.app.experiment.names import Preset
@@ -152,12 +153,7 @@ class Results(Evaluator):
         return ""
 
     @staticmethod
-    def build(
-        experiment: Experiment,  # noqa: ARG004
-        network: EmbeddingModel,
-        task: Task,  # noqa: ARG004
-        weights: bool,  # noqa: ARG004
-    ) -> tuple[nn.Module, dict[str, Any]]:
+    def build(_: Experiment, network: EmbeddingModel, *__: Any) -> tuple[nn.Module, dict[str, Any]]:
         """Return the model with this network, and the additional data of its training step."""
         return network, {}
 
@@ -191,14 +187,6 @@ def learns_judgments(config: Config) -> bool:
     return isinstance(step, type) and issubclass(step, TrainingStep) and step.judged
 
 
-class BuiltTask(NamedTuple):
-    """The result of `build_task`, the data that it was made of, and the options that it depends on."""
-
-    task: Task
-    source: Task
-    options: tuple[Any, ...]
-
-
 class BuiltStep(NamedTuple):
     """The result of `build_step`."""
 
@@ -213,7 +201,8 @@ class Experiment:
     """A validated config, its name, its document for the origin of errors, and its kind of results.
 
     `task` has the data if they were already read. `built` has the data with a validation split, if it was already
-    drawn. `preset` is the preset that was chosen for the user's own data.
+    drawn, with the data that it was drawn from and the options that it depends on. `preset` is the preset that was
+    chosen for the user's own data.
     """
 
     name: str
@@ -221,7 +210,7 @@ class Experiment:
     document: Document
     results: type[Results]
     task: Task | None = field(default=None, compare=False, repr=False)
-    built: BuiltTask | None = field(default=None, compare=False, repr=False)
+    built: tuple[Task, Task, tuple[Any, ...]] | None = field(default=None, compare=False, repr=False)
     preset: Preset = field(default=Preset(), compare=False, repr=False)
 
     @property
@@ -284,33 +273,29 @@ class Experiment:
 
         The validation split is drawn from the training split if the data have none.
         """
-        training = self.config.parts["training"]
-        options = (*self._options_of_splits, self.selected, self.root)
-        if self.built is not None and self.built.source is self.task and self.built.options == options:
-            return self.built.task
+        features, share, seed, *_ = options = self._options_of_splits
+        if self.built is not None and self.built[1] is self.task and self.built[2] == options:
+            return self.built[0]
         task = self.read_task()
-        features, share, seed = self._options_of_splits
         if features is not None:
             task = with_features(task, features)
         if self.selected == "last":
             return task
-        with training.errors():
+        with self.config.parts["training"].errors():
             return with_validation(task, item_names(task.train, self.root), share=share, seed=seed)
 
     def with_built_task(self, task: Task) -> Experiment:
         """Return the experiment with data that were read, and with the data that `build_task` makes of them."""
         read = replace(self, task=task)
-        options = (*self._options_of_splits, self.selected, self.root)
-        return replace(read, built=BuiltTask(read.build_task(), task, options))
+        return replace(read, built=(read.build_task(), task, self._options_of_splits))
 
     @property
     def _options_of_splits(self) -> tuple[Any, ...]:
-        """The file of features, and share and seed of a drawn validation split."""
+        """The file of features, share and seed of a drawn validation split, and what decides whether one is drawn."""
         parts = self.config.parts
-        training = parts["training"].options
         # The seed of the data: runs that differ in the seed of the training have the same splits.
-        seed = parts["task"].options.get("seed", 0)
-        return parts["images"].options["features"], training["val_share"], seed
+        drawn = parts["training"].options["val_share"], parts["task"].options.get("seed", 0)
+        return parts["images"].options["features"], *drawn, self.selected, self.root
 
     @property
     def metrics(self) -> OwnMetrics:
@@ -359,17 +344,14 @@ class Experiment:
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
         transform = self.config.parts["transform"].build(**size)
-        extractor = None
-        if isinstance(model, EmbeddingModel) and model.frozen:
-            extractor = FeatureExtractor(model, **size)
+        is_frozen = isinstance(model, EmbeddingModel) and model.frozen
+        extractor = FeatureExtractor(model, **size) if is_frozen else None  # type: ignore[arg-type]
         return part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
 
     def fitted_to(self, labels: LabelSpace) -> Experiment:
         """Return the experiment with batches that these items can fill. They are a part of the items of a run."""
-        part = self.config.parts["sampler"]
-        if part.name not in SAMPLERS:  # the user's own sampler
-            return self
-        options = fitting_options(part.options, labels)
+        part = self.config.parts["sampler"]  # perhaps the user's own
+        options = fitting_options(part.options, labels) if part.name in SAMPLERS else part.options
         if options == part.options:
             return self
         parts = {**self.config.parts, "sampler": replace(part, options=options)}
@@ -384,24 +366,14 @@ class Experiment:
         model, step, sampler, labels = self.build_step(task, network, weights=weights, quiet=quiet)
         with parts["images"].errors():
             check_flip(images.flip, labels, step)
-        trainer = Trainer(
-            model,
-            step,
-            task.train,
-            sampler,
-            images,
-            parts["training"].build(),
-            optimizer=lambda groups: parts["optimizer"].build(groups=groups),
-            schedule=lambda optimizer, steps, total: parts["schedule"].build(
-                optimizer=optimizer, steps_per_epoch=steps, total_steps=total
-            ),
-            val=task.val if self.selected == "best" else None,
-            test=task.test,
-            run=run,
-            labels=labels,
-            config=self.recorded,
-            quiet=quiet,
-        )
+
+        def schedule(optimizer: Optimizer, steps: int, total: int) -> Any:
+            return parts["schedule"].build(optimizer=optimizer, steps_per_epoch=steps, total_steps=total)
+
+        about: Any = {"run": run, "labels": labels, "config": self.recorded, "quiet": quiet, "test": task.test}
+        about |= {"val": task.val if self.selected == "best" else None, "schedule": schedule}
+        about["optimizer"] = lambda groups: parts["optimizer"].build(groups=groups)
+        trainer = Trainer(model, step, task.train, sampler, images, parts["training"].build(), **about)
         if self.results.evaluates_training or self.metrics:
             trainer.evaluator = self.evaluator(model)
         return trainer
@@ -437,25 +409,22 @@ class Experiment:
             part, space = (parts["binarize"], root) if search else _without_search(parts["binarize"], root)
             labels = part.build(space=space, quiet=quiet_search)
         data = {"embedding_dim": network.embedding_dim, "labels": labels, "train_labels": labels, "seed": seed}
-        data["quiet"] = quiet_search
+        data |= {"quiet": quiet_search, "epochs": parts["training"].options["epochs"]}
         if labels.class_ids is not None:
             data["class_ids"] = torch.unique(labels.class_ids).cpu()
             data["num_classes"] = len(data["class_ids"])
         self._check_classes(labels.kind)  # before num_classes is found missing
         if "loss" in parts:
-            loss = self._build_losses(data, network)
+            data["loss"] = self._build_losses(data, network)
             if not learns_judgments(self.config):  # else the step checks it
-                self._check_requirement(parts["loss"], loss.requires, labels.kind)
-            data["loss"] = loss
+                self._check_requirement(parts["loss"], data["loss"].requires, labels.kind)
         # Neighbours are searched by the graded labels, not by the binarized ones.
         of_sampler = root if labels.class_ids is None else labels
         part, space = (parts["sampler"], of_sampler) if search else _without_search(parts["sampler"], of_sampler)
         sampler = part.build(**{**data, "labels": space})
         data |= {"feature_dim": network.feature_dim, "steps_per_epoch": len(sampler)}
         model, of_model = self.results.build(self, network, task, weights)
-        data |= of_model
-        data["epochs"] = parts["training"].options["epochs"]
-        step = parts["step"].build(**data)
+        step = parts["step"].build(**data, **of_model)
         steps, start = data["epochs"] * len(sampler), parts["memory"].options["start"] if "memory" in parts else 0
         if start >= steps > 0:
             allowed = f"must be below {steps}, the number of training steps"

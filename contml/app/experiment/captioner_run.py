@@ -54,18 +54,16 @@ class CaptionResults(RunResults, CaptionEvaluator):
         """Refuse a captioner without decoder or step, a step without loss, and the opposite of each."""
         parts, step = config.parts, config.parts["step"]
         captioning = "captions" in data_arguments(step.constructor)
-        if captioning != ("captioner" in parts):
-            if captioning:
-                raise document.error(
-                    ("captioner",), "missing", hint=f"add it, since step {step.name} trains a captioner"
-                )
+        if captioning and "captioner" not in parts:
+            hint = f"add it, since step {step.name} trains a captioner"
+            raise document.error(("captioner",), "missing", hint=hint)
+        if "captioner" in parts and not captioning:
             raise document.error(("captioner",), f"step {step.name} trains no captioner", hint="set step=captioning")
-        if captioning != ("decoder" in parts):
-            if captioning:
-                raise document.error(("decoder",), "missing", f"must be one of {', '.join(DECODERS)}")
-            raise document.error(
-                ("decoder",), "there is no captioner", hint="remove it, or add the section 'captioner'"
-            )
+        if captioning and "decoder" not in parts:
+            raise document.error(("decoder",), "missing", f"must be one of {', '.join(DECODERS)}")
+        if "decoder" in parts and not captioning:
+            hint = "remove it, or add the section 'captioner'"
+            raise document.error(("decoder",), "there is no captioner", hint=hint)
         if "loss" not in parts and data_arguments(step.constructor).get("loss"):
             raise document.error(("loss",), "missing", f"must be one of {', '.join(LOSSES)}")
 
@@ -77,9 +75,8 @@ class CaptionResults(RunResults, CaptionEvaluator):
         words, parts = caption_words(task.train), experiment.config.parts
         options = parts["captioner"].options if weights else {**parts["captioner"].options, "weights": "none"}
         decoder = DecoderFactory.of(parts["decoder"].constructor, parts["decoder"].build)
-        captioner: Captioner = replace(parts["captioner"], options=options).build(
-            network=network, decoder=decoder, captions=chain.from_iterable(words)
-        )
+        data = {"network": network, "decoder": decoder, "captions": chain.from_iterable(words)}
+        captioner: Captioner = replace(parts["captioner"], options=options).build(**data)
         return captioner, {"captions": words, "vocabulary": captioner.vocabulary, "length": captioner.length}
 
     @staticmethod

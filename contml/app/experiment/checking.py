@@ -55,42 +55,39 @@ def check(
     is_once = loader.extractor is not None
     to_extract = sum(map(loader.count_without_features, task.splits.values())) if is_once else 0
     has_cache = loader.cache is not None
-    loader.cache = None  # what is in the cache says nothing about the files
-    loader.extractor = None
+    loader.cache = loader.extractor = None  # what is in the cache says nothing about the files
     decoded = _decode_all(task, loader, on_broken) if images == "all" else ""
-    batches = (b for n in count() for b in trainer.images.train_batches(trainer.split, trainer.sampler, epoch=n))
+    batches = (b for n in count() for b in loader.train_batches(trainer.split, trainer.sampler, epoch=n))
     batch = next(batches)
     initial_state = {name: value.clone() for name, value in trainer.bare_model.state_dict().items()}
     if len(batch.rows) < 2:
-        name, cause = next(iter(trainer.images.left_out.items()))
+        name, cause = next(iter(loader.left_out.items()))
         got = f"cannot be decoded ({cause})"
         raise InputError(name, got, f"only {len(batch.rows)} images of the first batch can be read")
     loss = trainer.train_step(batch)
     seconds = _seconds_of_a_step(trainer, batches, has_cache)
     batches.close()
     trainer.bare_model.load_state_dict(initial_state)
-    trainer.images.close()
-    num_parameters = sum(p.numel() for p in trainer.parameters)
+    loader.close()
+    results, steps = experiment.results, trainer.total_steps
+    facts = list(task.summary)
+    for name, split in task.splits.items():
+        facts.append((f"{SPLIT_TITLES[name]} images", _images(name, split, as_read, results.counts_queries)))
+    if task.test is None:
+        facts.append(("evaluated", "the validation split, since the data have no test split"))
+    if copies := str(find_copies(task.splits)):
+        facts.append(("repeated images", copies))
+    about = f"about {duration(seconds * steps)} for {steps:,} steps, estimated from one step"
+    time_words = f"{about}, without evaluations and report"
     return [
-        *task.summary,
-        *(
-            (f"{SPLIT_TITLES[name]} images", _images(name, split, as_read, experiment.results.counts_queries))
-            for name, split in task.splits.items()
-        ),
-        *([] if task.test is not None else [("evaluated", "the validation split, since the data have no test split")]),
-        *([("repeated images", copies)] if (copies := str(find_copies(task.splits))) else []),
-        *experiment.results.facts(task),
+        *facts,
+        *results.facts(task),
         ("decoded", decoded or _decoded(len(batch.rows), task.train)),
-        ("in a batch", experiment.results.in_a_batch(trainer.labels[batch.rows])),
+        ("in a batch", results.in_a_batch(trainer.labels[batch.rows])),
         ("batch", f"{len(batch.rows)} {_size(batch.images)}"),
-        ("steps", f"{trainer.total_steps:,} in {trainer.options.epochs} epochs"),
-        (
-            "time",
-            _time_of_features(seconds / len(batch.rows), to_extract)
-            if is_once
-            else _time(seconds, trainer.total_steps),
-        ),
-        ("parameters", f"{num_parameters:,}, on {trainer.device}"),
+        ("steps", f"{steps:,} in {trainer.options.epochs} epochs"),
+        ("time", _time_of_features(seconds / len(batch.rows), to_extract) if is_once else time_words),
+        ("parameters", f"{sum(p.numel() for p in trainer.parameters):,}, on {trainer.device}"),
         ("loss of a batch", f"{loss.item():.4g}"),
     ]
 
@@ -106,12 +103,6 @@ def _seconds_of_a_step(trainer: Trainer, batches: Iterator[Batch], has_cache: bo
         start = time.monotonic() if has_cache else start
         trainer.train_step(batch).item()
     return time.monotonic() - start
-
-
-def _time(seconds: float, steps: int) -> str:
-    """Estimate the time of a training from the `seconds` of one step."""
-    estimated = f"about {duration(seconds * steps)} for {steps:,} steps, estimated from one step"
-    return f"{estimated}, without evaluations and report"
 
 
 def _time_of_features(seconds: float, images: int) -> str:
@@ -147,12 +138,12 @@ def _decode_all(task: Task, images: Images, on_broken: Callable[[str, str], None
         return _FEATURES
     reports = [images.fill(split) for split in task.splits.values()]
     broken, count = [pair for report in reports for pair in report.broken], sum(report.images for report in reports)
-    if images.broken == "fail":
-        for name, cause in broken[1:]:
-            on_broken(name, cause)
-        for name, cause in broken[:1]:
-            got = f"cannot be decoded ({cause}), {len(broken):,} of {count:,} images"
-            raise InputError(name, got, hint="repair or replace these files, or train with images.broken=skip")
+    if broken and images.broken == "fail":
+        (first, cause), *others = broken
+        for other in others:
+            on_broken(*other)
+        got = f"cannot be decoded ({cause}), {len(broken):,} of {count:,} images"
+        raise InputError(first, got, hint="repair or replace these files, or train with images.broken=skip")
     skipped = f"; {len(broken):,} are broken, which training skips" if broken else ""
     return f"all {count:,} images{skipped}"
 

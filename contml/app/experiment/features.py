@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -54,33 +54,19 @@ def extract_features(
     if experiment.config.parts["images"].options["features"] is not None:
         raise InputError("images.features", "used with 'contml features', which writes such a file", hint="omit it")
     task = experiment.read_task()
-    splits = task.splits
     if task.train.feature_dim is not None:
         raise InputError("images.features", "the data are features already", hint="omit it")
-    model = experiment.build_network(task)
-    device = device_here()
-    images = experiment.build_images()
+    model, device, images = experiment.build_network(task), device_here(), experiment.build_images()
     model.check_size(images.crop)
     model.head, model.normalize = torch.nn.Identity(), False  # its output is now the features
     model = model.to(device)
     content = [maps, experiment.values["task"], experiment.identity_of(model)]
     key = hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()[:16]
-    split_names = [name for name, split in splits.items() for _ in range(len(split))]
+    split_names = [name for name, split in task.splits.items() for _ in range(len(split))]
 
     def write(names: list[str], values: Floats, made: Made) -> None:
         write_features(out, names, split_names, values, made)
 
-    made, resumed = embed_to(
-        out,
-        {"network, task or options": key},
-        splits,
-        model,
-        images,
-        write,
-        device=device,
-        maps=maps,
-        refuse_broken=True,
-        cluster=cluster,
-        progress=progress,
-    )
+    options: Any = {"device": device, "maps": maps, "refuse_broken": True, "cluster": cluster, "progress": progress}
+    made, resumed = embed_to(out, {"network, task or options": key}, task.splits, model, images, write, **options)
     return Extracted(made.items, made.dim, resumed)

@@ -26,7 +26,6 @@ from contml.runs import Run, open_run
 
 if TYPE_CHECKING:
     from contml.app.experiment.building import Experiment
-    from contml.models.weights import Architecture
 
 PRESETS = ("features", "finetune", "quick")
 #: Overrides that name the network or the inputs. With one of them, no preset is chosen.
@@ -51,57 +50,36 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
         raise InputError("--weights", "used with --preset quick, which trains a small network from scratch", hint=hint)
     naming = [o for o in overrides if o.startswith(_NAMES_NETWORK)]
     if name is None and weights is None and (config is not None or naming):
-        is_features = (
-            config is None and all(o.startswith(_FEATURES) for o in naming) and naming[-1] != f"{_FEATURES}null"
-        )
-        return Preset(changes=("model.backbone=features",) if is_features else ())
+        from_features = all(o.startswith(_FEATURES) for o in naming) and naming[-1:] != [f"{_FEATURES}null"]
+        return Preset(changes=("model.backbone=features",) if config is None and from_features else ())
     if name == "quick":
         return Preset("quick", (), "a small network from scratch")
-    from contml.models.weights import (
-        DEFAULT_BACKBONE,
-        DEFAULT_WEIGHTS,
-        Architecture,
-        architecture_of,
-        default_file,
-        is_whole,
-        side_of,
-    )
+    from contml.models import weights as known
 
-    network, source = Architecture(DEFAULT_BACKBONE, 224), DEFAULT_WEIGHTS
+    network, source = known.Architecture(known.DEFAULT_BACKBONE, 224), known.DEFAULT_WEIGHTS
     named = [o.removeprefix("model.backbone=") for o in overrides if o.startswith("model.backbone=")]
     if named:
-        network, source = Architecture(named[-1], side_of(named[-1])), "DEFAULT"
+        network, source = known.Architecture(named[-1], known.side_of(named[-1])), "DEFAULT"
     if weights is not None:
-        network = network if named else architecture_of(weights.expanduser())
+        network = network if named else known.architecture_of(weights.expanduser())
         source = str(weights)
     elif name is None:
-        file, address = default_file()
-        if not file.is_file() or not is_whole(file):
+        file, address = known.default_file()
+        if not file.is_file() or not known.is_whole(file):
             damaged = f"; {file} is damaged, remove it" if file.is_file() else ""
             hint = f"for photographs give a pretrained network, such as --weights {file.name} (from {address})"
             return Preset("quick", (), f"a small network from scratch; {hint}{damaged}")
-    if name == "finetune":
-        return Preset(name, _finetune(network, source), f"all of {network.backbone} is trained, from {source}")
-    return Preset("features", _features(network, source), f"a head on {network.backbone}, frozen, with {source}")
-
-
-def _features(network: Architecture, weights: str) -> tuple[str, ...]:
-    size = (f"images.resize={network.side}", f"images.crop={network.side}")
-    images = (*size, "images.flip=none", "transform=null")  # the same in every epoch: features are kept
+    changes = f"model.backbone={network.backbone}", f"model.weights={json.dumps(source)}", "model.head_start=pca"
+    crop = f"images.crop={network.side}"
+    if name == "finetune":  # the pretrained network learns slowly, its new head fast
+        rates = ("optimizer.lr=1e-4", "optimizer.head_lr=1e-3")
+        images = (f"images.resize={network.side * 8 // 7}", crop, "transform.scale_jitter=12", "transform.shift=8")
+        return Preset(name, (*changes, *images, *rates), f"all of {network.backbone} is trained, from {source}")
+    # The images are the same in every epoch: features are kept.
+    images = (f"images.resize={network.side}", crop, "images.flip=none", "transform=null")
     # Of normalized features more can be found: benchmarks/results/graded_features.md.
     head = ("model.frozen=true", "model.dim=128", "model.normalize=true", "training.evaluate_every=2")
-    return (*_network(network, weights), *head, *images)
-
-
-def _finetune(network: Architecture, weights: str) -> tuple[str, ...]:
-    """Return the changes of preset "finetune". The pretrained network learns slowly, its new head fast."""
-    size = (f"images.resize={network.side * 8 // 7}", f"images.crop={network.side}")
-    images = (*size, "transform.scale_jitter=12", "transform.shift=8")
-    return (*_network(network, weights), *images, "optimizer.lr=1e-4", "optimizer.head_lr=1e-3")
-
-
-def _network(network: Architecture, weights: str) -> tuple[str, ...]:
-    return f"model.backbone={network.backbone}", f"model.weights={json.dumps(weights)}", "model.head_start=pca"
+    return Preset("features", (*changes, *head, *images), f"a head on {network.backbone}, frozen, with {source}")
 
 
 #: Endings of files that are data, not configs.
@@ -144,26 +122,16 @@ def _with_network(overrides: Sequence[str]) -> list[str]:
     if not network_overrides:
         return list(overrides)
     run = open_run(Path(network_overrides[-1].removeprefix(_NETWORK)).expanduser())
-    values = read(run.config).values
-    sections: dict[str, dict[str, Any]] = {}
-    for name in ("model", "images", "training"):
-        section = values.get(name)
-        sections[name] = section if isinstance(section, dict) else {}
-    training = sections["training"]
+    found = map(read(run.config).values.get, ("model", "images", "training"))
+    model, images, training = (section if isinstance(section, dict) else {} for section in found)
     selected = "best" if training.get("select", "val") == "val" and training.get("epochs") != 0 else "last"
     weights = run.checkpoints / f"{selected}.safetensors"
     if not weights.is_file():
         raise InputError(f"backbone={run.folder}", f"no {weights.name}", hint="the run has not been trained to its end")
-    options = {
-        **{f"model.{name}": value for name, value in sections["model"].items()},
-        **{f"images.{name}": sections["images"][name] for name in _IMAGE_OPTIONS if name in sections["images"]},
-        "model.weights": str(weights),
-    }
-    # Before the others, which may change them.
-    return [
-        *(f"{key}={_quoted(value)}" for key, value in options.items()),
-        *(o for o in overrides if o not in network_overrides),
-    ]
+    options = {f"model.{name}": value for name, value in model.items()} | {"model.weights": str(weights)}
+    options |= {f"images.{name}": images[name] for name in _IMAGE_OPTIONS if name in images}
+    network = [f"{key}={_quoted(value)}" for key, value in options.items()]
+    return [*network, *(o for o in overrides if o not in network_overrides)]  # the others may change it
 
 
 class OwnData(NamedTuple):
@@ -272,7 +240,7 @@ def load_table(own: OwnData, config: str | None = None, overrides: Sequence[str]
     assert task.suggested is not None  # of a table
     built = table_experiment.with_built_task(task).built
     assert built is not None
-    suggested, changes = task.suggested(built.task.train)
+    suggested, changes = task.suggested(built[0].train)
     if any(override.startswith(("sampler=", "sampler.name=")) for override in overrides):
         changes = [change for change in changes if not change.startswith("sampler")]
     return replace(chosen(suggested, [*data_overrides, *changes]), task=task, built=built, preset=preset)

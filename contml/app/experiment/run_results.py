@@ -64,22 +64,15 @@ class RunResults(Results):
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:
         """Return the main metric of each query."""
-        names = self.names(result.split)
-        found = result.found
+        names, found = self.names(result.split), result.found
         return QueryValues.of(metric, [names[n] for n in found.queries.tolist()], found.values, found.items)
 
     def write_report(self, run: Run, result: RunResult, content: Content, dim: int | None = None) -> Path:
         """Write a report with this content. `dim` is as in `brief_of`."""
         from contml.app.report.page import About, write_report  # here: it imports matplotlib
 
-        experiment = self.experiment
-        about = About(
-            title=title_of_page(experiment, [run], result.split),
-            config=dump(experiment.values),
-            rows=run.rows(),
-            brief=brief_of(experiment, run, dim),
-            command=run.command,
-        )
+        experiment, title = self.experiment, title_of_page(self.experiment, [run], result.split)
+        about = About(title, dump(experiment.values), run.rows(), brief_of(experiment, run, dim), run.command)
         return write_report(run.folder, content, result.split, result.evaluated, about)
 
 
@@ -221,9 +214,8 @@ class JudgmentResults(_EmbeddingResults, JudgmentEvaluator):
         assert isinstance(evaluated, JudgedItems)
         few = 2 * kept < kept + left_out or evaluated.judged < _FEW_JUDGMENTS
         parts = ", ".join(f"{each.judged:,} {SPLIT_TITLES[name]}" for name, each in judged.items())
-        text = (
-            f"{kept:,} of {kept + left_out:,} are kept ({parts}); the items of the others are in two parts of the split"
-        )
+        others = "the items of the others are in two parts of the split"
+        text = f"{kept:,} of {kept + left_out:,} are kept ({parts}); {others}"
         if few:
             text += ". These are few"
             if any(line[1] == "split" and line[2].startswith("drawn by item") for line in task.columns):
@@ -273,12 +265,8 @@ class TrainingRecord(BaseModel):
 def training_of(model: nn.Module, device: torch.device, processes: int, seconds: float | None) -> TrainingRecord:
     """Return the record of a training at its end."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
-    return TrainingRecord(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        device=name if processes == 1 else f"{processes} x {name}",
-        seconds=seconds,
-        versions=versions(),
-    )
+    count, devices = sum(p.numel() for p in model.parameters()), name if processes == 1 else f"{processes} x {name}"
+    return TrainingRecord(parameters=count, device=devices, seconds=seconds, versions=versions())
 
 
 def read_training(run: Run) -> TrainingRecord | None:
@@ -306,7 +294,9 @@ def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
     `dim` is the length of the embeddings. It is None if the run has no embeddings, such as the run of a captioner.
     """
     values, training = experiment.values, read_training(run)
-    facts = [_data(experiment, run), f"{values['model']['backbone']}{_dimensions(dim)}"]
+    counts = (f"{len(items):,} {name}" for name, items in DataRecord.load(run.data).names.items())
+    dimensions = "" if dim is None else f", {dim:,} dimensions"
+    facts = [f"{values['task']['name']}: {', '.join(counts)}", f"{values['model']['backbone']}{dimensions}"]
     if training:
         facts.append(f"{training.parameters:,} parameters")
     if "loss" in values:
@@ -315,12 +305,3 @@ def brief_of(experiment: Experiment, run: Run, dim: int | None) -> list[str]:
         time = f"{duration(training.seconds)} " if training.seconds is not None else ""
         facts += [f"trained {time}on {training.device}", f"contml {training.versions['contml']}"]
     return facts
-
-
-def _data(experiment: Experiment, run: Run) -> str:
-    counts = {name: len(items) for name, items in DataRecord.load(run.data).names.items()}
-    return f"{experiment.values['task']['name']}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items())
-
-
-def _dimensions(dim: int | None) -> str:
-    return "" if dim is None else f", {dim:,} dimensions"

@@ -91,9 +91,8 @@ class SavedEmbeddings:
         row_of_name = {name: row for row, name in enumerate(self.names)}
         positions = [position for position, name in enumerate(names) if name in row_of_name]
         if not positions:
-            raise InputError(
-                str(self.path), "has no embedding of the current items", hint="run 'contml evaluate' again"
-            )
+            got = "has no embedding of the current items"
+            raise InputError(str(self.path), got, hint="run 'contml evaluate' again")
         rows = torch.tensor([row_of_name[names[position]] for position in positions])
         return positions, self.embeddings[rows], torch.isin(rows, self.missing).nonzero()[:, 0]
 
@@ -146,12 +145,8 @@ def check_config(experiment: Experiment, run: Run, saved: Mapping[str, Any], *, 
     """
     config = saved.get("config")
     saved_values = without_paths(config) if isinstance(config, dict) else {}
-    changed = [
-        change
-        for change in difference(saved_values, experiment.recorded, experiment.document.values)
-        if (key := change.split(":")[0]) not in PLACES and not key.startswith("published.")
-    ]
-    if changed:
+    changes = difference(saved_values, experiment.recorded, experiment.document.values)
+    if changed := [each for each in changes if each.split(":")[0] not in PLACES and not each.startswith("published.")]:
         got = f"changed since the run began ({'; '.join(changed)})"
         hint = f"restore it; {how_to_train_longer(run)}" if longer else "restore it, or start a new run"
         raise InputError(str(run.config), got, hint=hint)

@@ -15,18 +15,11 @@ from contml._support.errors import InputError, one_line
 from contml._support.files import write
 from contml._support.progress import note
 from contml._support.text import plain_text
+from contml.app.experiment import saved_run
 from contml.app.experiment.building import Experiment, Results, RunResult, first_process
 from contml.app.experiment.checking import report_columns
 from contml.app.experiment.loading import load_run
 from contml.app.experiment.run_results import training_of
-from contml.app.experiment.saved_run import (
-    check_config,
-    how_to_train_longer,
-    read_evaluation,
-    recorded_task,
-    saved_numbers,
-    trained_model,
-)
 from contml.config import dump
 from contml.data.identity import DataRecord
 from contml.data.split import SPLIT_TITLES, Split, Task
@@ -69,23 +62,26 @@ def train(
     if split == "val" and "val" not in task.splits:
         raise InputError("training.select", "none", "the data need a validation split", "set training.select=val")
     trainer = experiment.build_trainer(task)
-    late_splits = {
-        name: s for name, s in task.splits.items() if name not in ("train", *trainer.watched) and split == "result"
-    }
-    ranked = experiment.results.ranked
+    late_splits = (
+        {} if split == "val" else {n: s for n, s in task.splits.items() if n not in ("train", *trainer.watched)}
+    )
+    # Errors in the size of a split, in a cache or an image would otherwise be found only after the training.
     for name, data_split in {**trainer.watched, **late_splits}.items():
-        _check_size(name, data_split, ranked)  # it would otherwise be found only after the training
+        queries = len(data_split) if data_split.queries is None else len(data_split.queries)
+        gallery = len(data_split) if data_split.gallery is None else len(data_split.gallery)
+        if queries < 1 or (gallery < 2 and experiment.results.ranked):
+            got = f"{queries} queries and {gallery} gallery items"
+            raise InputError(f"{SPLIT_TITLES[name]} split", got, "needs at least 1 query and 2 gallery items")
     for data_split in (task.train, *trainer.watched.values(), *late_splits.values()):
-        trainer.images.prepare(data_split)  # errors in a cache or an image are raised before a run folder is created
+        trainer.images.prepare(data_split)
     for data_split in late_splits.values():
-        trainer.check_images(data_split)  # a broken image would otherwise be found only after the training
+        trainer.check_images(data_split)
     with ExitStack() as stack:
         if trainer.accelerator.is_main_process:
             trainer.run = create(root, experiment.name, folder)
             stack.enter_context(trainer.run.lock())
-            header_lines = [f"{HEAD}{experiment.name}", *([f"{COMMAND}{plain_text(command)}"] if command else [])]
-            header_lines += [f"{PRESET}{experiment.preset.name}"] if experiment.preset.name else []
-            text = "".join(f"{line}\n" for line in header_lines) + dump(experiment.values)
+            head = ((HEAD, experiment.name), (COMMAND, plain_text(command)), (PRESET, experiment.preset.name))
+            text = "".join(f"{start}{words}\n" for start, words in head if words) + dump(experiment.values)
             DataRecord.of(task, experiment.root).save(trainer.run.data)
             write(trainer.run.config, lambda path: path.write_text(text, encoding="utf-8"))  # last: marks a run folder
             on_start(trainer.run)
@@ -118,12 +114,14 @@ def resume(
     with run.lock() if first_process() else nullcontext():
         state = run.checkpoints / "state.safetensors"
         if state.exists():
-            numbers = saved_numbers(state)
+            numbers = saved_run.saved_numbers(state)
             if numbers["finished"]:
-                on_finished(f"{folder} is finished, after {numbers['epoch']} epochs; {how_to_train_longer(run)}")
-            check_config(experiment, run, numbers, longer=numbers["finished"])
+                on_finished(
+                    f"{folder} is finished, after {numbers['epoch']} epochs; {saved_run.how_to_train_longer(run)}"
+                )
+            saved_run.check_config(experiment, run, numbers, longer=numbers["finished"])
         experiment.check_packages()
-        task, _ = recorded_task(experiment, run, accept_changes=False)
+        task, _ = saved_run.recorded_task(experiment, run, accept_changes=False)
         trainer = experiment.build_trainer(task, run, weights=not state.exists())
         try:
             trainer.resume()
@@ -144,8 +142,8 @@ def complete_run(folder: Path) -> Run:
         InputError: its config or its data were changed.
     """
     experiment, run = load_run(folder, trust=True)
-    check_config(experiment, run, saved_numbers(run.checkpoints / "state.safetensors"))
-    recorded_task(experiment, run, accept_changes=False)
+    saved_run.check_config(experiment, run, saved_run.saved_numbers(run.checkpoints / "state.safetensors"))
+    saved_run.recorded_task(experiment, run, accept_changes=False)
     return run
 
 
@@ -172,13 +170,13 @@ def evaluate_run(
     name = checkpoint or experiment.selected
     path = run.checkpoints / f"{name}.safetensors"
     weights, saved = load_weights(path)
-    check_config(experiment, run, saved)
+    saved_run.check_config(experiment, run, saved)
     epoch = saved.get("epoch")
     if not isinstance(epoch, int | float) or not 0 <= epoch < math.inf:
         raise InputError(str(path), "not the weights of a training", hint="restore it, or resume the run")
-    numbers = saved_numbers(run.checkpoints / "state.safetensors")
-    task, changes = recorded_task(experiment, run, accept_changes)
-    model = trained_model(experiment, run, task, weights, path)
+    numbers = saved_run.saved_numbers(run.checkpoints / "state.safetensors")
+    task, changes = saved_run.recorded_task(experiment, run, accept_changes)
+    model = saved_run.trained_model(experiment, run, task, weights, path)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     images, evaluator = experiment.build_images(model), experiment.evaluator(model.to(device))
 
@@ -214,18 +212,8 @@ def report_run(folder: Path, *, accept_changes: bool = False, trust: bool = Fals
         trust: allow its config to name code to import.
     """
     experiment, run = load_run(folder, trust=trust)
-    evaluated = read_evaluation(run)
     evaluator = experiment.evaluator()
-    return evaluator.report(run, evaluator.read(run, evaluated, accept_changes))
-
-
-def _check_size(name: str, split: Split, ranked: bool) -> None:
-    """Refuse a split that is too small to be evaluated."""
-    queries = len(split) if split.queries is None else len(split.queries)
-    gallery = len(split) if split.gallery is None else len(split.gallery)
-    if queries < 1 or (gallery < 2 and ranked):
-        got = f"{queries} queries and {gallery} gallery items"
-        raise InputError(f"{SPLIT_TITLES[name]} split", got, "needs at least 1 query and 2 gallery items")
+    return evaluator.report(run, evaluator.read(run, saved_run.read_evaluation(run), accept_changes))
 
 
 def _on_val(

@@ -134,10 +134,9 @@ def explore_runs(
     runs = [load_embedding_run(folder, trust=trust) for folder in folders]
     evaluations = [read_evaluation(run) for _, run in runs]
     (experiment, run), split_name = runs[0], evaluations[0].split
+    record = DataRecord.load(run.data)
     for (_, other_run), evaluation in zip(runs[1:], evaluations[1:], strict=True):
-        if evaluation.split != split_name or not DataRecord.load(other_run.data).same_items(
-            DataRecord.load(run.data), split_name
-        ):
+        if evaluation.split != split_name or not DataRecord.load(other_run.data).same_items(record, split_name):
             got = f"evaluated on other items or labels than {run.folder}"
             raise InputError(str(other_run.folder), got, hint="give runs on the same data")
     task, changes = recorded_task(experiment, run, accept_changes)
@@ -146,42 +145,27 @@ def explore_runs(
     saved = [_embeddings_by_row(saved_embeddings(*each, split_name), names) for each in runs]
     readable = torch.stack([has_embedding for _, has_embedding in saved]).all(0)
     rows, notes = _drawn_rows(readable.nonzero()[:, 0], full_split.queries, items)
-    for (_, its_run), evaluation in zip(runs, evaluations, strict=True):
-        if evaluation.untrained:
-            notes.append(f"{its_run.name}: {evaluation.untrained}.")
+    pairs = zip(runs, evaluations, strict=True)
+    notes += [f"{its_run.name}: {each.untrained}." for (_, its_run), each in pairs if each.untrained]
     if count := int((~readable).sum()):
         notes.append(f"{count:,} image{'s' * (count > 1)} could not be read.")
     if changes:
         notes.append(f"The data changed since the run began: {'; '.join(changes)}.")
     split = full_split.subset(rows).with_short_names()
     on_start(len(split))
-    run_views = [
-        _run_view(split, embeddings[rows], its_run) for (_, its_run), (embeddings, _) in zip(runs, saved, strict=True)
-    ]
+    shown_runs = [its_run for _, its_run in runs]
+    run_views = [_run_view(split, x[rows], its_run) for its_run, (x, _) in zip(shown_runs, saved, strict=True)]
     views, units, error_ks = zip(*run_views, strict=True)
-    reads = [partial(LabelledItems.of_run, its_run) for _, its_run in runs]
+    reads = [partial(LabelledItems.of_run, its_run) for its_run in shown_runs]
     labelled, remarks = training_items(reads, split.labels, [view.embeddings for view in views])
     if len(rows) < MIN_TSNE:
         notes.append(f"The map shows principal components: t-SNE needs at least {MIN_TSNE} items.")
-    return Explored(
-        title=title_of_page(experiment, [its_run for _, its_run in runs], split),
-        split=split,
-        texts=[split.labels.text(row) for row in range(len(split))],
-        views=views,
-        unit=units[0],
-        measure=split.labels.measure,
-        error_k=error_ks[0],
-        colours=split.labels.colours() or main_direction(split.labels, SEED),
-        metadata=_by_item(split) if split.metadata else None,
-        notes=[*notes, *remarks],
-        labelled=labelled,
-    )
-
-
-def _by_item(split: Split) -> list[dict[str, Any]]:
-    """Return the metadata of each item, without missing values."""
+    title, texts = title_of_page(experiment, shown_runs, split), [split.labels.text(row) for row in range(len(split))]
+    colours = split.labels.colours() or main_direction(split.labels, SEED)
     columns = split.metadata.items()
-    return [{name: values[row] for name, values in columns if values[row] is not None} for row in range(len(split))]
+    metadata = [{name: values[n] for name, values in columns if values[n] is not None} for n in range(len(split))]
+    shown = title, split, texts, views, units[0], split.labels.measure, error_ks[0], colours
+    return Explored(*shown, metadata if columns else None, [*notes, *remarks], labelled)
 
 
 def _embeddings_by_row(saved: SavedEmbeddings, names: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -218,46 +202,27 @@ def _drawn_rows(rows: Tensor, queries: Tensor | None, items: int) -> tuple[Tenso
 
 def _run_view(split: Split, embeddings: Tensor, run: Run) -> tuple[ModelView, str, int]:
     """Return a run's view of a split, the meaning of its label distances, and the K of the errors."""
-    gallery = torch.arange(len(split)) if split.gallery is None else split.gallery
+    all_rows = torch.arange(len(split))
+    gallery = all_rows if split.gallery is None else split.gallery
+    options: dict[str, Any] = {"clusters": False, "groups": split.excluded_groups, "places": split.places}
 
     def ranked(queries: Tensor | None) -> Retrieval:
-        return evaluate(
-            embeddings,
-            split.labels,
-            queries,
-            None if queries is None else gallery,
-            clusters=False,
-            groups=split.excluded_groups,
-            places=split.places,
-        )
+        return evaluate(embeddings, split.labels, queries, None if queries is None else gallery, **options)
 
     found = ranked(split.queries)
     evaluation, query_ranking = found.evaluation, found.ranking
-    full_ranking = query_ranking if split.queries is None else ranked(torch.arange(len(split))).ranking
+    full_ranking = query_ranking if split.queries is None else ranked(all_rows).ranking
     means = torch.full((len(split), 2), torch.nan, dtype=torch.float64)
     means[query_ranking.queries] = query_ranking.label_distance_at_k
 
     def nearest(rows: Tensor, label_distances: Tensor) -> ItemNeighbours:
         rows = rows[:, :NEIGHBOURS]
-        return ItemNeighbours(rows, _distances(embeddings, rows), label_distances[:, :NEIGHBOURS])
+        distances = squared_distances_to(embeddings, embeddings, rows).sqrt()  # [N,k]
+        return ItemNeighbours(rows, distances, label_distances[:, :NEIGHBOURS])
 
-    view = ModelView(
-        title=run.folder.resolve().name,
-        folder=run.folder,
-        embeddings=embeddings,
-        points=tsne(embeddings, SEED),
-        by_embedding=nearest(full_ranking.model, full_ranking.label_distances),
-        by_label=nearest(full_ranking.oracle, full_ranking.oracle_label_distances),
-        means=means,
-    )
-    unit = (
-        unit_words(evaluation)
-        if evaluation.measure.is_plain
-        else unit_of_distances(evaluation.unit, evaluation.measure)
-    )
-    return view, unit, evaluation.k
-
-
-def _distances(embeddings: Tensor, rows: Tensor) -> Tensor:
-    """Compute the embedding distances of each item to some rows `[N, k]`."""
-    return squared_distances_to(embeddings, embeddings, rows).sqrt()
+    by_embedding = nearest(full_ranking.model, full_ranking.label_distances)
+    by_label = nearest(full_ranking.oracle, full_ranking.oracle_label_distances)
+    points, folder = tsne(embeddings, SEED), run.folder
+    view = ModelView(folder.resolve().name, folder, embeddings, points, by_embedding, by_label, means)
+    is_plain, distance_unit = evaluation.measure.is_plain, unit_of_distances(evaluation.unit, evaluation.measure)
+    return view, unit_words(evaluation) if is_plain else distance_unit, evaluation.k

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ def can_search(labels: LabelSpace) -> bool:
 
 def _about(labels: LabelSpace) -> dict[str, Any]:
     """Describe a label as data for the page."""
+    measure = labels.measure
     if isinstance(labels, PoseLabels):
         points = labels.joints[..., :2][labels.visible]  # [P,2]
         ends = torch.tensor([_OUTSIDE, 1 - _OUTSIDE], dtype=torch.float64)
@@ -45,20 +46,13 @@ def _about(labels: LabelSpace) -> dict[str, Any]:
         count, axes = labels.joints.shape[1:]
         given = len(labels.part_names) == count
         names = [page_text(labels.part_names[n]) if given else f"joint {n + 1}" for n in range(count)]
-        form = {"normalize": labels.normalize, "skeleton": labels.skeleton}
+        form: dict[str, Any] = {"normalize": labels.normalize, "skeleton": labels.skeleton}
         return {**form, "kind": "pose", "joints": names, "axes": axes, "low": low, "high": high}
     assert isinstance(labels, NumberLabels)  # or dates
-    measure = labels.measure
-    return {
-        "normalize": False,
-        "skeleton": [],
-        "kind": "date" if measure.dates else "number",
-        "joints": [page_text(labels.title)],
-        "axes": 1,
-        "low": float(labels.values.min()),
-        "high": float(labels.values.max()),
-        "printed": {"factor": measure.factor, "ratio": measure.kind == "ratio", "after": measure.after_label},
-    }
+    span = {"low": float(labels.values.min()), "high": float(labels.values.max())}
+    printed = {"factor": measure.factor, "ratio": measure.kind == "ratio", "after": measure.after_label}
+    form = {"normalize": False, "skeleton": [], "kind": "date" if measure.dates else "number", "axes": 1}
+    return {**form, "joints": [page_text(labels.title)], **span, "printed": printed}
 
 
 def _values(labels: LabelSpace) -> dict[str, Any]:
@@ -70,12 +64,11 @@ def _values(labels: LabelSpace) -> dict[str, Any]:
     return {"values": _encoded(labels.values.double()), "visible": None}
 
 
+Reads: TypeAlias = Sequence[Callable[[], LabelledItems | None]]
+
+
 def training_items(
-    reads: Sequence[Callable[[], LabelledItems | None]],
-    labels: LabelSpace,
-    embeddings: Sequence[Tensor],
-    *,
-    limit: int = LIMIT,
+    reads: Reads, labels: LabelSpace, embeddings: Sequence[Tensor], *, limit: int = LIMIT
 ) -> tuple[list[LabelledItems], list[str]]:
     """Return the training items of each view, with which the page searches.
 
@@ -117,17 +110,12 @@ def search_data(
         embeddings: as in `training_items`.
         gallery: the rows that are searched.
     """
-    views = [
-        {
-            **_values(each.landmarks),
-            "far": each.far,
-            "offsets": _encoded(each.coordinates.offsets),
-            "projection": _encoded(each.coordinates.projection),
-            "items": _encoded(each.posterior.label_vectors(vectors)),
-        }
-        for each, vectors in zip(labelled, embeddings, strict=True)
-        if each.coordinates is not None
-    ]
+    views = []
+    for each, vectors in zip(labelled, embeddings, strict=True):
+        if (found := each.coordinates) is not None:
+            coded = {"offsets": _encoded(found.offsets), "projection": _encoded(found.projection)}
+            items = _encoded(each.posterior.label_vectors(vectors))
+            views.append({**_values(each.landmarks), "far": each.far, **coded, "items": items})
     return {**_label(labelled[0].labels), "gallery": gallery.tolist(), "items": _values(labels), "views": views}
 
 
@@ -144,12 +132,9 @@ def _label(labels: LabelSpace) -> dict[str, Any]:
     """Describe a label, with the most central label of training."""
     rows = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:_DRAWN]
     central = int(rows[labels.pairwise(rows, rows).double().sum(1).argmin()])
-    return {
-        "title": page_text(labels.title),
-        "measure": {"factor": labels.measure.factor, "kind": labels.measure.kind},
-        "start": _values(labels[[central]].as_root()),
-        **_about(labels),
-    }
+    measure = {"factor": labels.measure.factor, "kind": labels.measure.kind}
+    start = _values(labels[[central]].as_root())
+    return {"title": page_text(labels.title), "measure": measure, "start": start, **_about(labels)}
 
 
 def _encoded(values: Tensor) -> str:

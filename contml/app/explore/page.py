@@ -98,29 +98,24 @@ def _data(explored: Explored, own_images: str) -> dict[str, Any]:
 
     Label distances are in their unit.
     """
-    split, colours, metadata = explored.split, explored.colours, explored.metadata
+    colours, metadata, measure = explored.colours, explored.metadata, explored.measure
+    pairs = [[[page_text(name), page_text(str(value))] for name, value in each.items()] for each in metadata or ()]
+    values, classes = _numbers(colours.values), [_lines(name) for name in colours.classes]
+    colour = {"title": page_text(colours.title), "values": values, "classes": classes or None, "scale": colours.scale}
+    search = {"ownImages": own_images, "same": SAME, "searchesLabels": bool(explored.labelled)}
     return {
         "notes": [page_text(note) for note in explored.notes],
         "unit": page_text(explored.unit),
-        "before": explored.measure.before,  # what a label distance has before its number, and after it
-        "after": explored.measure.after,
+        "before": measure.before,  # what a label distance has before its number, and after it
+        "after": measure.after,
         "errorK": explored.error_k,
-        "names": [page_text(name) for name in split.names],
+        "names": [page_text(name) for name in explored.split.names],
         "texts": [_lines(text) for text in explored.texts],
-        "metadata": None
-        if metadata is None
-        else [[[page_text(name), page_text(str(value))] for name, value in each.items()] for each in metadata],
+        "metadata": None if metadata is None else pairs,
         "columns": [] if metadata is None else _columns(metadata, colours.title),
-        "colour": {
-            "title": page_text(colours.title),
-            "values": _numbers(colours.values),
-            "classes": [_lines(name) for name in colours.classes] or None,
-            "scale": colours.scale,
-        },
-        "views": [_view(view, explored.measure) for view in explored.views],
-        "ownImages": own_images,
-        "same": SAME,
-        "searchesLabels": bool(explored.labelled),
+        "colour": colour,
+        "views": [_view(view, measure) for view in explored.views],
+        **search,
     }
 
 
@@ -139,23 +134,17 @@ def _column(name: str, values: Sequence[Any]) -> dict[str, Any] | None:
 
     Return None without two different values.
     """
-    known = [value for value in values if value is not None and value != ""]
     texts = [None if value is None or value == "" else page_text(str(value)) for value in values]
-    if len(set(texts) - {None}) < 2:
+    counts = Counter(text for text in texts if text is not None)
+    if len(counts) < 2:
         return None
     about: dict[str, Any] = {"name": page_text(name), "scale": "linear", "classes": None}
-    numbers = [math.nan if value is None or value == "" else _as_number(value) for value in values]
-    if sum(map(math.isfinite, numbers)) == len(known):
+    numbers = [_as_number(value) for value in values]  # NaN for ""
+    if sum(map(math.isfinite, numbers)) == counts.total():
         low, high = np.nanquantile(numbers, [0.01, 0.99]).tolist()
-        scale = "log" if low > 0 and high >= _LOG_FROM * low else "linear"
-        return {
-            **about,
-            "kind": "number",
-            "scale": scale,
-            "values": _numbers(torch.tensor(numbers, dtype=torch.float64)),
-        }
-    counts = Counter(text for text in texts if text is not None)
-    if len(counts) > _MAX_CLASSES or len(counts) > len(known) / 2:
+        about["scale"] = "log" if low > 0 and high >= _LOG_FROM * low else "linear"
+        return {**about, "kind": "number", "values": _numbers(torch.tensor(numbers, dtype=torch.float64))}
+    if len(counts) > min(_MAX_CLASSES, counts.total() / 2):
         return {**about, "kind": "text", "values": texts}
     classes = [text for text, _ in counts.most_common()]
     number_of = {text: number for number, text in enumerate(classes)}
@@ -188,11 +177,8 @@ def _view(view: ModelView, measure: Measure) -> dict[str, Any]:
 
 
 def _neighbours(found: ItemNeighbours, measure: Measure) -> dict[str, Any]:
-    return {
-        "rows": found.rows.tolist(),
-        "distances": _numbers(found.distances),
-        "labels": _numbers(found.label_distances, measure.of),
-    }
+    numbers = {"distances": _numbers(found.distances), "labels": _numbers(found.label_distances, measure.of)}
+    return {"rows": found.rows.tolist(), **numbers}
 
 
 def _numbers(values: Tensor, convert: Callable[[float], float] = float) -> list[Any]:

@@ -35,6 +35,11 @@ LIMIT, _TIMEOUT = 20 << 20, 30
 #: Where the page posts an image, and the header without which it is refused: no other page can send it.
 SEARCH, HEADER = "/search", "X-Contml"
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
+#: Headers of all answers: no other page can read data or pictures.
+_HEADERS = (
+    *(("Cache-Control", "no-store"), ("Content-Security-Policy", "frame-ancestors 'none'")),
+    *(("Cross-Origin-Resource-Policy", "same-origin"), ("X-Content-Type-Options", "nosniff")),
+)
 #: Names of this machine alone.
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -55,27 +60,24 @@ def server(
     Raises:
         InputError: the address cannot be used, as when another program uses the port.
     """
-    names = [PAGE, DATA, LABELS, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
-    files = {"/": folder / PAGE, **{f"/{name}": folder / name for name in names}}
+    served = [PAGE, DATA, LABELS, *(f"{PICTURES}/{row}.jpg" for row in range(len(explored.split)))]
+    files = {"/": folder / PAGE, **{f"/{name}": folder / name for name in served}}
     lock = Lock()  # one image at a time: models are not made for several threads
 
     def found(content: bytes) -> list[dict[str, Any]]:
         with lock:
             return search(explored, models, content)
 
-    class PageHandler(_Handler):
-        """A handler for these files."""
-
-        served, names = files, {*_LOOPBACK, host.lower(), socket.gethostname().lower()}
-        search = staticmethod(found) if models else None
-
+    names = {*_LOOPBACK, host.lower(), socket.gethostname().lower()}
+    own = {"served": files, "names": names, "search": staticmethod(found) if models else None}
     try:
-        return _Server((host, port), PageHandler)
+        return _Server((host, port), type("PageHandler", (_Handler,), own))
     except (OSError, OverflowError) as error:
-        cause = error.strerror if isinstance(error, OSError) else one_line(error)
-        raise InputError(
-            f"{host}:{port}", f"cannot be used ({cause})", hint="choose another --port or --host"
-        ) from None
+        cause, hint = (
+            error.strerror if isinstance(error, OSError) else one_line(error),
+            "choose another --port or --host",
+        )
+        raise InputError(f"{host}:{port}", f"cannot be used ({cause})", hint=hint) from None
 
 
 def search(explored: Explored, models: Sequence[Embedder], content: bytes) -> list[dict[str, Any]]:
@@ -108,7 +110,7 @@ def _is_copy(explored: Explored, row: int, content: bytes) -> bool:
     if stamp is None or stamp.crop:
         return False
     try:
-        return not stamp.crop and stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
+        return stamp.file.stat().st_size == len(content) and read_bytes(stamp.file, LIMIT) == content
     except (InputError, OSError):
         return False
 
@@ -146,14 +148,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a file of the page."""
-        file = self.served.get(self.path.partition("?")[0])
         if not self._is_local():
             return
         try:
-            content = b"" if file is None else file.read_bytes()
-        except OSError:
-            file = None
-        if file is None:
+            file = self.served[self.path.partition("?")[0]]
+            content = file.read_bytes()
+        except (KeyError, OSError):
             self._answer(HTTPStatus.NOT_FOUND, b"not found", "text/plain")
         else:
             self._answer(HTTPStatus.OK, content, _TYPES[file.suffix])
@@ -207,15 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: HTTPStatus, content: bytes, kind: str) -> None:
         self.send_response(status)
-        headers = {
-            "Content-Type": kind,
-            "Content-Length": str(len(content)),
-            "Cache-Control": "no-store",
-            "Content-Security-Policy": "frame-ancestors 'none'",
-            "Cross-Origin-Resource-Policy": "same-origin",  # no other page can read data or pictures
-            "X-Content-Type-Options": "nosniff",
-        }
-        for name, value in headers.items():
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(content))), *_HEADERS):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contml._support.text import score_text
-from contml.app.report.page import About, Album, Page, interval_rows, narrowed, texts
+from contml.app.report.page import Album, Page, interval_rows, narrowed, texts
 from contml.captioning.evaluator import Captions
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated
@@ -25,19 +25,14 @@ class CaptionContent:
 
     captions: Captions
 
-    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
+    def page(self, split: Split, evaluated: Evaluated) -> Page:  # noqa: ARG002
         """Return the content of the report."""
         captions, album, positions = self.captions, Album(split), self.captions.shown()
         places = {len(positions) - 1: "Worst", len(positions) // 2: "Median", 0: "Best"} if len(positions) else {}
-        first = sorted(places)
         means = {name: float(values.mean()) for name, values in captions.scores.items()}
         intervals = {name: half_width(values) for name, values in captions.scores.items()}
-        values = {
-            "intervals": texts(interval_rows(means, intervals)),
-            "first": first,
-            "titles": [places[place] for place in first],
-            "examples": caption_examples(captions, album),
-        }
+        values = {"intervals": texts(interval_rows(means, intervals)), "examples": caption_examples(captions, album)}
+        values |= {"first": sorted(places), "titles": [places[place] for place in sorted(places)]}
         return Page("captions.html", album, {}, values)
 
 
@@ -47,19 +42,12 @@ def caption_examples(captions: Captions, album: Album) -> list[dict[str, Any]]:
     assert references is not None  # of a captioner
     examples = []
     for position in captions.shown():
-        row, text = int(captions.queries[position]), captions.texts[position]
+        row, score = int(captions.queries[position]), score_text(float(captions.scores["cider_d"][position]))
         picture = None
         try:
-            picture = album.split.picture(row)
+            picture = narrowed(album.split.picture(row), _PICTURE)
         except Exception as error:  # one bad picture must not lose the report of a whole training
             album.broken[row] = f"{type(error).__name__}: {error}"
-        examples.append(
-            {
-                "name": album.name(row),
-                "picture": None if picture is None else narrowed(picture, _PICTURE),
-                "text": text,
-                "score": score_text(float(captions.scores["cider_d"][position])),
-                "references": list(references[row]),
-            }
-        )
+        about = {"name": album.name(row), "picture": picture, "text": captions.texts[position], "score": score}
+        examples.append({**about, "references": list(references[row])})
     return examples

@@ -40,7 +40,7 @@ def map_plot(labels: LabelSpace, embeddings: Tensor) -> Figure:
     sample = torch.randperm(len(finite), generator=torch.Generator().manual_seed(0))[:MAX_TSNE].sort().values
     rows = finite[sample]
     few = 0 < len(rows) < MIN_TSNE
-    note = f"t-SNE needs at least {MIN_TSNE} items" if few else ""
+    note = f"t-SNE needs at least {MIN_TSNE} items" if few else "no embeddings recorded"
     figure, axes = _dots(tsne(embeddings[rows[:0] if few else rows]), _colours_of(labels, rows), note)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -78,7 +78,7 @@ def main_direction(labels: LabelSpace, seed: int = 0) -> Colours:
 
 
 @matplotlib.rc_context({**STYLE, "axes.grid": False})
-def _dots(points: Array, colours: Colours | None, note: str = "") -> tuple[Figure, Axes]:
+def _dots(points: Array, colours: Colours | None, note: str) -> tuple[Figure, Axes]:
     """Plot items at their points `[N, 2]` in the colours of their labels, with a legend.
 
     Without points, write a note.
@@ -86,11 +86,10 @@ def _dots(points: Array, colours: Colours | None, note: str = "") -> tuple[Figur
     figure = Figure(figsize=(WIDTH / 2, 0.46 * WIDTH), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     if not len(points) or colours is None:
-        draw_note(axes, note or "no embeddings recorded")
+        draw_note(axes, note)
         return figure, axes
     axes.set_aspect("equal", adjustable="datalim")
-    size = max(4.0, min(26.0, 12000 / len(points)))
-    shown: Any = {"s": size, "linewidths": 0, "alpha": 0.85}
+    shown: Any = {"s": max(4.0, min(26.0, 12000 / len(points))), "linewidths": 0, "alpha": 0.85}
     values = colours.values.double().numpy()
     if colours.classes:
         numbers = values.astype(np.int64)

@@ -178,10 +178,8 @@ def examples(split: Split, evaluation: Evaluation, ranking: Ranking) -> Examples
     titles = {int(order[place]): title for place, title in places.items()}  # of few queries, one may be all of these
     show = partial(_example, split, evaluation, ranking)
     spread = choose_queries(ranking.label_distances, QUERIES).tolist()
-    return Examples(
-        [show(q, titles[q]) for q in sorted(titles, key=order.tolist().index)],
-        [show(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)],
-    )
+    first = [show(q, titles[q]) for q in sorted(titles, key=order.tolist().index)]
+    return Examples(first, [show(q, f"Query {rank}") for rank, q in enumerate(spread, start=1)])
 
 
 def by_score(ranking: Ranking, evaluation: Evaluation) -> Indices:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from contml._support.text import percent, score_text
 from contml.app.report.examples import Example, Line, ShownItem
-from contml.app.report.page import About, Album, Page, interval_rows, texts
+from contml.app.report.page import Album, Page, interval_rows, texts
 from contml.app.report.plots import density_plot
 from contml.data.split import Split
 from contml.evaluation.evaluated import Evaluated, scope
@@ -130,12 +130,8 @@ class _TripletKind(JudgmentKind):
         else:
             heading, texts_of_items = "Which is nearer?", [f"{percent(float(share))} of judges" for share in shares]
             values, details = distances.tolist(), f"embedding distances {' and '.join(texts_of_distances)}"
-        shown = [
-            ShownItem(row, value, text, right if is_chosen else None)
-            for row, value, text, is_chosen in zip(
-                triplet[-self.answers :], values, texts_of_items, chosen, strict=True
-            )
-        ]
+        items = zip(triplet[-self.answers :], values, texts_of_items, chosen, strict=True)
+        shown = [ShownItem(row, value, text, right if is_chosen else None) for row, value, text, is_chosen in items]
         count = f"{judges:,.0f} judge{'s' if judges != 1 else ''}"
         return Example(title, triplet[0], f"{count}; in colour: the model's answer; {details}", [Line(heading, shown)])
 
@@ -145,11 +141,8 @@ class _TripletKind(JudgmentKind):
 
 
 #: The kinds of judgments, by their label space.
-JUDGMENT_KINDS: dict[type[LabelSpace], type[JudgmentKind]] = {
-    PairLabels: _PairKind,
-    TripletLabels: _TripletKind,
-    RankingLabels: _RankingKind,
-}
+JUDGMENT_KINDS: dict[type[LabelSpace], type[JudgmentKind]]
+JUDGMENT_KINDS = {PairLabels: _PairKind, TripletLabels: _TripletKind, RankingLabels: _RankingKind}
 
 
 def judgment_kind(labels: LabelSpace) -> JudgmentKind:
@@ -167,18 +160,14 @@ class JudgmentContent:
 
     judged: Judged
 
-    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:  # noqa: ARG002
+    def page(self, split: Split, evaluated: Evaluated) -> Page:
         """Return the content of the report."""
         judged, metrics, album = self.judged, evaluated.evaluation, Album(split)
         kind = judgment_kind(judged.labels)
         spread = [kind.example(judged, n, f"Judgment {rank}") for rank, n in enumerate(judged.shown(_SPREAD), start=1)]
         album.prepare(spread)
         means = {name: score.model for name, score in metrics.scores.items()}
-        values = {
-            **kind.values,
-            "size": scope(metrics),
-            "intervals": texts(interval_rows(means, metrics.intervals)),
-            "first": [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})],
-            "spread": spread,
-        }
+        intervals = texts(interval_rows(means, metrics.intervals))
+        first = [spread[n] for n in sorted({0, len(spread) // 2, len(spread) - 1})]
+        values = {**kind.values, "size": scope(metrics), "intervals": intervals, "first": first, "spread": spread}
         return Page("judgments.html", album, kind.figures(judged, metrics), values)

@@ -66,9 +66,8 @@ class Album:
     def picture(self, row: int, size: int = ITEM) -> Image.Image:
         """Return the picture of a row, at most `size` pixels wide and high."""
         if (row, size) not in self._pictures:
-            self._pictures[row, size] = drawn(
-                self.split, row, size, self.broken, label=self.split.view.renderer is not None
-            )
+            has_label = self.split.view.renderer is not None
+            self._pictures[row, size] = drawn(self.split, row, size, self.broken, label=has_label)
         return self._pictures[row, size]
 
     def item(self, row: int) -> str:
@@ -175,7 +174,7 @@ class Page(NamedTuple):
 class Content(Protocol):
     """A result that a report shows: a ranking, captions, or judgments."""
 
-    def page(self, split: Split, evaluated: Evaluated, about: About) -> Page:
+    def page(self, split: Split, evaluated: Evaluated) -> Page:
         """Return the content of the report of a result on this split."""
 
 
@@ -191,7 +190,7 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
         evaluated: the metrics of the result, with their split and weights.
         about: facts on the run.
     """
-    page = content.page(split.with_short_names(), evaluated, about)
+    page = content.page(split.with_short_names(), evaluated)
     folder.mkdir(parents=True, exist_ok=True)
     metrics, shown_split = evaluated.evaluation, watched(about.rows, evaluated)
     headline = f"{'Untrained weights. ' if evaluated.untrained else ''}{headline_words(metrics)}"
@@ -201,30 +200,15 @@ def write_report(folder: Path, content: Content, split: Split, evaluated: Evalua
     files = {f"{name}.png": encode(picture) for name, picture in plots.items()}
     header, *table = summary(metrics)
     table, rest = shortened(table, str(metrics.k)) if KINDS[metrics.kind].ranked else (table, [])
-    files["report.html"] = render(
-        page.template,
-        page.album,
-        sections=plots,
-        title=text(about.title),
-        headline=unbroken(text(headline)),
-        result=unbroken(sentence(metrics)),
-        date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        evaluation=metrics,
-        description=evaluated.description,
-        cautions=evaluated.notes,
-        comparison="" if evaluated.without_head else unbroken(text(evaluated.comparison)),
-        split=evaluated.split_words,
-        watched=SPLIT_TITLES[shown_split],
-        baselines=shown_split == evaluated.split,
-        main=title_of(metrics.headline),
-        header=header,
-        table=texts(table),
-        folded=texts(rest),
-        config=text(about.config),
-        brief=[text(fact) for fact in about.brief],
-        command=text(about.command),
-        **page.values,
-    )
+    values: dict[str, Any] = {"title": text(about.title), "config": text(about.config), "command": text(about.command)}
+    values |= {"header": header, "table": texts(table), "folded": texts(rest), "brief": [*map(text, about.brief)]}
+    values |= {"headline": unbroken(text(headline)), "result": unbroken(sentence(metrics)), "sections": plots}
+    values |= {"description": evaluated.description, "cautions": evaluated.notes, "split": evaluated.split_words}
+    values |= {"watched": SPLIT_TITLES[shown_split], "baselines": shown_split == evaluated.split}
+    values |= {"evaluation": metrics, "main": title_of(metrics.headline)}
+    values["comparison"] = "" if evaluated.without_head else unbroken(text(evaluated.comparison))
+    values["date"] = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    files["report.html"] = render(page.template, page.album, **values, **page.values)
     for name, content_bytes in files.items():
         write(folder / name, methodcaller("write_bytes", content_bytes))
     return folder / "report.html"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import matplotlib
@@ -37,28 +38,8 @@ RANDOM: dict[str, Any] = {"color": GREY, "linewidth": 1.4, "linestyle": (0, (1, 
 ORACLE: dict[str, Any] = {"color": VERMILION, "linewidth": 1.4, "linestyle": (0, (5, 2)), "label": "oracle"}
 COUNTS = LinearSegmentedColormap.from_list("counts", ["#dbe9f3", "#7fb2d6", BLUE, "#06263f"])
 
-STYLE: Any = {  # the type of rc parameters differs between versions of matplotlib
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#999999",
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 10,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "figure.facecolor": "white",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10,
-    "grid.color": "#e6e6e6",
-    "legend.frameon": False,
-    "savefig.bbox": None,
-    "text.usetex": False,
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
-}
+#: The style of all plots. The type of its parameters differs between versions of matplotlib.
+STYLE: Any = matplotlib.rc_params_from_file(Path(__file__).with_name("plots.mplstyle"), use_default_template=False)
 WIDTH = 10.8  # inches: 1,080 px on the page, at DPI / 100 of the screen's density
 DPI = 180
 LONG = 200  # curves over more values of K have a logarithmic axis
@@ -287,9 +268,7 @@ def unit_axis(axis: Axis, measure: Measure | None) -> None:
     if axis.get_scale() == "log":  # of factors
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(
-        lambda value, _: f"{measure.before}{value:,.0f}" if value >= 1000 else f"{measure.before}{value:g}"
-    )
+    axis.set_major_formatter(lambda value, _: f"{measure.before}{value:{',.0f' if value >= 1000 else 'g'}}")
 
 
 def distance_title(measure: Measure) -> str:

@@ -47,9 +47,8 @@ class Suspects:
         predicted = f"Error of the predicted label: {number(float(errors.errors[row]))} times that of the mean label"
         quality = kind_of(labels).quality(distances.tolist(), labels.measure)
         line = line_of(labels, "Nearest items", errors.neighbours[row], distances)
-        return Example(
-            title, row, f"{predicted} (mean of its {k} nearest items: {number(mean_error)}); {quality}", [line]
-        )
+        details = f"{predicted} (mean of its {k} nearest items: {number(mean_error)}); {quality}"
+        return Example(title, row, details, [line])
 
     def csv(self, count: int) -> bytes:
         """Return a CSV file of the items with the highest scores and their labels.
@@ -67,12 +66,16 @@ class Suspects:
         for row in self.rows(count):
             rows, distances = errors.neighbours[row], errors.label_distances[row]
             name, label = words(row)
-            numbers = [float(errors.scores[row]), float(errors.errors[row])]
-            nearest_cells = [
-                [*words(item), d] for item, d in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True)
+            line: list[str | float] = [
+                name,
+                float(errors.scores[row]),
+                float(errors.errors[row]),
+                label,
+                float(distances.nanmean()),
             ]
-            cells = (cell for row_cells in nearest_cells for cell in row_cells)
-            lines.append([name, *numbers, label, float(distances.nanmean()), *cells])
+            for item, distance in zip(rows[:k].tolist(), distances[:k].tolist(), strict=True):
+                line += [*words(item), distance]
+            lines.append(line)
         return csv_bytes(lines)
 
 
@@ -87,17 +90,9 @@ def errors_page(suspects: Suspects, *, title: str, caution: str, facts: Sequence
         count: number of items.
     """
     split = suspects.split.with_short_names()
-    suspects = replace(suspects, split=split)
-    album, shown, labels = Album(split), suspects.examples(count), split.labels
+    shown, album, labels = replace(suspects, split=split).examples(count), Album(split), split.labels
     album.prepare(shown)
-    return render(
-        "audit.html",
-        album,
-        title=text(title),
-        caution=text(caution),
-        ranked=suspects.ranked,
-        facts=texts(facts),
-        unit=text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure)),
-        legend=[(colour, text(name)) for colour, name in split.view.legend],
-        shown=shown,
-    )
+    values = {"title": text(title), "caution": text(caution), "facts": texts(facts), "shown": shown}
+    unit = text(kind_of(labels).unit_of_numbers(labels.unit, labels.measure))
+    legend = [(colour, text(name)) for colour, name in split.view.legend]
+    return render("audit.html", album, **values, ranked=suspects.ranked, unit=unit, legend=legend)
