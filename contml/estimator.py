@@ -96,16 +96,9 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         device: Literal["auto", "cpu", "cuda"] = "auto",
         verbose: bool = False,
     ) -> None:
-        self.dim = dim
-        self.hidden = hidden
-        self.loss = loss
-        self.labels = labels
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+        self.dim, self.hidden, self.loss, self.labels = dim, hidden, loss, labels
+        self.epochs, self.batch_size, self.learning_rate = epochs, batch_size, learning_rate
+        self.random_state, self.device, self.verbose = random_state, device, verbose
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train on features X `[n, d]` and labels y.
@@ -138,18 +131,13 @@ class ContinuousMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         inner_loss = loss.loss if isinstance(loss, CrossBatchMemory) else loss
         on_sphere = isinstance(inner_loss, PairLoss) and inner_loss.on_sphere
         network = nn.Sequential(*layers[:-1], *([_UnitLength()] if on_sphere else []))
-        trainer = Trainer(
-            network,
-            EmbeddingStep(loss=loss),
-            Split([Vector(row) for row in X], [f"item {row}" for row in range(len(X))], labels),
-            self._sampler(labels, seed),
-            Images(),
-            Training(epochs=self.epochs, select="none", precision="float32"),
-            optimizer=lambda groups: adamw(lr=self.learning_rate, groups=groups),
-            schedule=lambda optimizer, _, total_steps: cosine(optimizer=optimizer, total_steps=total_steps),
-            quiet=not self.verbose,
-            device=self.device,
-        )
+        split = Split([Vector(row) for row in X], [f"item {row}" for row in range(len(X))], labels)
+        options = Training(epochs=self.epochs, select="none", precision="float32")
+        rates: Any = {"schedule": lambda optimizer, _, total: cosine(optimizer=optimizer, total_steps=total)}
+        rates["optimizer"] = lambda groups: adamw(lr=self.learning_rate, groups=groups)
+        step, sampler = EmbeddingStep(loss=loss), self._sampler(labels, seed)
+        about: Any = {"quiet": not self.verbose, "device": self.device}
+        trainer = Trainer(network, step, split, sampler, Images(), options, **rates, **about)
         try:
             trainer.fit()
         except InputError as error:

@@ -204,9 +204,5 @@ def _splitmix(x: Tensor) -> Tensor:
 
 
 #: Every miner by its name in a config.
-MINERS: dict[str, Callable[..., Miner]] = {
-    "vthm": VTHM,
-    "semi_hard": SemiHard,
-    "hardest": Hardest,
-    "distance_weighted": DistanceWeighted,
-}
+MINERS: dict[str, Callable[..., Miner]]
+MINERS = {"vthm": VTHM, "semi_hard": SemiHard, "hardest": Hardest, "distance_weighted": DistanceWeighted}

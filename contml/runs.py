@@ -31,25 +31,13 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from contml._support import files
 from contml._support.errors import InputError
-from contml._support.files import (
-    append_line,
-    check_new_folder,
-    locked,
-    read_bytes,
-    refuse_links,
-    remove_temporaries,
-    taken,
-    write,
-)
+from contml._support.files import read_bytes, write
 
 #: Keys of a config that change no result.
-WITHOUT_EFFECT = frozenset(
-    {
-        *("binarize.cache", "sampler.cache", "images.cache", "images.workers"),
-        *("training.checkpoint_minutes", "training.metrics", "training.tracker"),
-    }
-)
+_OF_DATA = ("binarize.cache", "sampler.cache", "images.cache", "images.workers")
+WITHOUT_EFFECT = frozenset({*_OF_DATA, "training.checkpoint_minutes", "training.metrics", "training.tracker"})
 #: Keys with the places of files and the way they are read, not their content. A run may change these values.
 PLACES = WITHOUT_EFFECT | {"task.root", "task.data", "model.weights", "captioner.weights"}
 _SEPARATOR = re.compile(r"[/\\]")
@@ -108,23 +96,23 @@ class Run:
     @property
     def name(self) -> str:
         """The name of the original config."""
-        first_line = self._head()[0]
-        return first_line.removeprefix(HEAD) if first_line.startswith(HEAD) else self.folder.resolve().parent.name
+        return self._head(HEAD) or self.folder.resolve().parent.name
 
     @property
     def command(self) -> str:
         """The command that the user typed. It is empty if the run was started from Python."""
-        return next((line.removeprefix(COMMAND) for line in self._head()[1:] if line.startswith(COMMAND)), "")
+        return self._head(COMMAND)
 
     @property
     def preset(self) -> str:
         """The preset that was chosen for the user's own data. It is empty without a preset."""
-        return next((line.removeprefix(PRESET) for line in self._head()[1:] if line.startswith(PRESET)), "")
+        return self._head(PRESET)
 
-    def _head(self) -> list[str]:
-        """Return the first three lines of the config."""
+    def _head(self, start: str) -> str:
+        """Return the rest of the one of the first three lines of the config that begins with a text, or ""."""
         with self.config.open("rb") as file:
-            return [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(3)]
+            lines = [file.readline(_LINE_LIMIT).decode("utf-8", errors="replace").rstrip("\r\n") for _ in range(3)]
+        return next((line.removeprefix(start) for line in lines if line.startswith(start)), "")
 
     @property
     def data(self) -> Path:
@@ -204,9 +192,9 @@ class Run:
         Raises:
             InputError: another process trains the run, or the folder cannot be written.
         """
-        with locked(self.folder, "another process is training this run", "wait for it, or stop it"):
+        with files.locked(self.folder, "another process is training this run", "wait for it, or stop it"):
             if self.checkpoints.is_dir():
-                remove_temporaries(self.checkpoints)  # only the process that holds the lock writes there
+                files.remove_temporaries(self.checkpoints)  # only the process that holds the lock writes there
             yield
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -220,7 +208,7 @@ class Run:
         plain = {k: None if isinstance(v, float) and not _fits(k, v) else v for k, v in row.items()}
         if invalid := [key for key, value in plain.items() if not _fits(key, value)]:
             raise InputError(f"metric {invalid[0]}", repr(plain[invalid[0]]), "must be a number")
-        append_line(self.metrics, json.dumps(plain).encode())
+        files.append_line(self.metrics, json.dumps(plain).encode())
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of the metrics, without an incomplete last line after a crash.
@@ -308,14 +296,14 @@ def begun(folder: Path, config: str = "") -> bool:
     """
     run = Run(folder)
     if not os.path.lexists(run.config):
-        check_new_folder(folder, [run.data.name, run.checkpoints.name])
+        files.check_new_folder(folder, [run.data.name, run.checkpoints.name])
         if run.checkpoints.is_dir():
-            check_new_folder(run.checkpoints)
+            files.check_new_folder(run.checkpoints)
         return False
     if config:
         text = run.config.read_text(encoding="utf-8", errors="replace")
         if re.sub(rf"\A{HEAD}.*\n(?:{COMMAND}.*\n)?(?:{PRESET}.*\n)?", "", text) != config:
-            raise taken(folder, "choose another name")
+            raise files.taken(folder, "choose another name")
     return True
 
 
@@ -338,7 +326,7 @@ def open_run(folder: Path) -> Run:
     if not run.config.is_file():
         got = "not a run folder, it has no config.yaml" if folder.is_dir() else "no such run folder"
         raise InputError(str(folder), got, hint="give a folder that 'contml train' made")
-    refuse_links(folder)
+    files.refuse_links(folder)
     return run
 
 

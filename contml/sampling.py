@@ -19,15 +19,8 @@ from contml.contracts import Judgments
 from contml.labels.base import LabelSpace
 from contml.labels.neighbours import search_neighbours
 
-__all__ = [
-    "SAMPLERS",
-    "BatchSampler",
-    "ClassSampler",
-    "DenseSampler",
-    "JudgedSampler",
-    "TripletSampler",
-    "UniformSampler",
-]
+__all__ = ["SAMPLERS", "BatchSampler", "ClassSampler", "DenseSampler", "JudgedSampler", "TripletSampler"]
+__all__ += ["UniformSampler"]
 
 #: Separate streams of random numbers for the order of an epoch, for filling a batch, and for dividing groups of items.
 _ORDER, _FILL, _DIVIDE = 1, 2, 3
@@ -96,6 +89,13 @@ class BatchSampler:
 
     def _random(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, stream, *key])
+
+    def _filled(self, rows: Collection[int], epoch: int, step: int) -> list[int]:
+        """Return different rows, filled to a whole batch with random other rows."""
+        # batch_size candidates are always enough, even if all rows of the batch are among them.
+        candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
+        used = set(rows)
+        return [*rows, *[row for row in candidates.tolist() if row not in used][: self.batch_size - len(rows)]]
 
     def _order(self, epoch: int, pass_number: int, count: int) -> _Integers:
         """Return the numbers below `count` in the random order of a pass.
@@ -192,11 +192,7 @@ class DenseSampler(BatchSampler):
         rows = dict.fromkeys(anchors.tolist())
         nearest = self.neighbours[anchors].ravel()
         rows.update(dict.fromkeys(nearest[nearest >= 0].tolist()))
-        num_missing = self.batch_size - len(rows)
-        # batch_size candidates are always enough, even if all rows of the batch are among them.
-        candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
-        fill_rows = [row for row in candidates.tolist() if row not in rows][:num_missing]
-        return [*rows, *fill_rows]
+        return self._filled(rows, epoch, step)
 
 
 class JudgedSampler(BatchSampler):
@@ -238,11 +234,9 @@ class JudgedSampler(BatchSampler):
         return {**vars(self), "_planned": None}  # a copy, as in a worker process, plans again
 
     def __len__(self) -> int:
-        if self.batches is not None:
-            return self.batches
         one_pass = -(-len(self.rows) // self.batch_size)
-        if self.whole:
-            return one_pass
+        if self.batches is not None or self.whole:
+            return self.batches or one_pass
         # Where most pairs were judged, a batch of random items holds many of them.
         return min(one_pass, math.ceil((self.judged_items / self.batch_size) ** 2))
 
@@ -253,10 +247,7 @@ class JudgedSampler(BatchSampler):
             self._planned = key, [], self._plan(epoch)
         _, planned, plan = self._planned
         planned.extend(islice(plan, max(0, step + 1 - len(planned))))
-        rows = planned[step]
-        candidates = self._random(_FILL, epoch, step).choice(self.items, self.batch_size, replace=False)
-        used = set(rows)
-        return [*rows, *[row for row in candidates.tolist() if row not in used][: self.batch_size - len(rows)]]
+        return self._filled(planned[step], epoch, step)
 
     def _plan(self, epoch: int) -> Iterator[list[int]]:
         """Yield the judged rows of each batch of an epoch, without end: the groups in random order, as many as fit."""
@@ -288,9 +279,8 @@ class JudgedSampler(BatchSampler):
         order = order[np.argsort(self.shared[order], kind="stable")]
         shared = self.shared[order]
         is_first = np.concatenate(([True], shared[1:] != shared[:-1]))
-        place = (
-            np.arange(len(order)) - np.flatnonzero(is_first)[is_first.cumsum() - 1]
-        )  # among the judgments of its item
+        # The place of each among the judgments of its item.
+        place = np.arange(len(order)) - np.flatnonzero(is_first)[is_first.cumsum() - 1]
         size = max(1, self.batch_size // 4 // max(1, int(np.diff(self.starts).max()) - 1))  # groups of a run
         run = (is_first | (place % size == 0)).cumsum() - 1
         runs = self._random(_DIVIDE, epoch, pass_number).permutation(run[-1] + 1)

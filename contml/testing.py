@@ -185,19 +185,15 @@ def _word_failures(space: LabelSpace, rows: Tensor) -> Iterator[tuple[str, str]]
     part = space[rows].as_root()
     for place, row in enumerate(rows.tolist()):
         if not isinstance(text := space.text(row), str) or part.text(place) != text:
-            yield (
-                "text",
-                f"text of row {row} is {text!r}, and {part.text(place)!r} in a subset; must be the same string",
-            )
+            got = f"{text!r}, and {part.text(place)!r} in a subset"
+            yield "text", f"text of row {row} is {got}; must be the same string"
     if not all(isinstance(each, Part) and all(isinstance(text, str) for text in each) for each in space.parts(0, 1)):
         yield "parts", f"parts(0, 1) is {space.parts(0, 1)!r:.60}; must be a list of Part of strings"
     if colours := space.colours():
         values, count = colours.values, len(colours.classes)
         if values.shape != (len(space),) or (count and not bool(((values >= 0) & (values < count)).all())):
-            yield (
-                "colours",
-                f"values are {list(values.shape)}; must be [{len(space)}], below the number of classes if any",
-            )
+            shape = f"[{len(space)}], below the number of classes if any"
+            yield "colours", f"values are {list(values.shape)}; must be {shape}"
 
 
 def _loss_failures(loss: Loss, space: LabelSpace, x: Tensor) -> Iterator[tuple[str, str]]:
@@ -283,14 +279,16 @@ def _kind_failures(
     loss: Loss, run: Callable[[LabelSpace | Tensor], object], graded: LabelSpace, numbers: Tensor
 ) -> Iterator[tuple[str, str]]:
     binary = torch.ones(len(numbers), len(numbers)).fill_diagonal_(0)
-    cases: list[tuple[str, LabelSpace | Tensor]] = []
-    if loss.requires in ("binary", "classes"):
-        cases += [("graded labels", graded), ("label distances of 0.5", 0.5 * binary), ("numbers [B]", numbers)]
-    if loss.requires == "classes":
-        cases += [("0 / 1 without class ids", binary)]
-    if loss.requires == "graded":
-        cases += [("classes", ClassLabels(list(range(len(numbers)))))]
-    for description, labels in cases:
+    wrong: dict[
+        str, tuple[LabelSpace | Tensor, tuple[str, ...]]
+    ] = {  # the labels, and the losses that must refuse them
+        "graded labels": (graded, ("binary", "classes")),
+        "label distances of 0.5": (0.5 * binary, ("binary", "classes")),
+        "numbers [B]": (numbers, ("binary", "classes")),
+        "0 / 1 without class ids": (binary, ("classes",)),
+        "classes": (ClassLabels(list(range(len(numbers)))), ("graded",)),
+    }
+    for description, labels in ((name, labels) for name, (labels, of) in wrong.items() if loss.requires in of):
         try:
             run(labels)
         except InputError:

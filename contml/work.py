@@ -277,34 +277,31 @@ def run(
                     return
                 yield item
 
+    def done(item: ItemT, result: ResultT) -> None:
+        results.add(item.key, result)
+        on_done(item)
+
     for path in results.folder.glob("worker-*"):  # of a command that was killed: they save their state
         with locked(results.folder, name=path.name):
             path.unlink(missing_ok=True)
     if cluster or processes not in (None, 1):
-        _run_by_joblib(left(), function, results, processes, cluster, on_done, log)
+        _run_by_joblib(left(), function, results.folder, processes, cluster, done, log)
     else:
         for item in left():
-            results.add(item.key, function(item))
-            on_done(item)
+            done(item, function(item))
     if is_late:
         raise OutOfTimeError
 
 
 def _run_by_joblib(
-    items: Iterator[ItemT],
-    function: Callable[[ItemT], ResultT],
-    results: Results[ResultT],
-    processes: int | None,
-    cluster: str,
-    on_done: Callable[[ItemT], object],
-    log: Callable[[ItemT], Path | None],
+    items: Iterator[Any], function: Any, folder: Path, processes: int | None, cluster: str, done: Any, log: Any
 ) -> None:
-    """Do the items as `run` does, in other processes."""
+    """Do the items as `run` does, in other processes. `done` is called with each item and its result."""
     if (first := next(items, None)) is None:
         return
     from joblib import delayed
 
-    stop, running, errors = results.folder.absolute() / "stop", dict[str, ItemT](), list[BaseException]()
+    stop, running, errors = folder.absolute() / "stop", dict[str, Any](), list[BaseException]()
 
     def fail(error: BaseException) -> None:
         """End the run with an error, when the items that have begun are done or have saved their states."""
@@ -323,10 +320,10 @@ def _run_by_joblib(
             fail(error)
 
     try:
-        results.folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         stop.unlink(missing_ok=True)
     except OSError as error:
-        raise unwritable(results.folder, error) from None
+        raise unwritable(folder, error) from None
     request = StopRequest(on_request=stop.touch)
     begin = (function, stop, 0 if cluster else os.getpid(), Path.cwd())
     try:
@@ -336,8 +333,7 @@ def _run_by_joblib(
                 try:
                     if isinstance(outcome, BaseException):
                         raise outcome
-                    results.add(key, outcome)
-                    on_done(item)
+                    done(item, outcome)
                 except (Exception, KeyboardInterrupt) as error:
                     fail(error)
     except BrokenExecutor as error:
@@ -347,7 +343,7 @@ def _run_by_joblib(
         hint += "the same command continues; fewer processes need less memory"
         raise InputError(", ".join(map(str, running.values())), got, hint=hint) from None
     finally:
-        for path in (stop, *results.folder.glob("worker-*")):
+        for path in (stop, *folder.glob("worker-*")):
             path.unlink(missing_ok=True)
     errors.sort(key=lambda error: isinstance(error, KeyboardInterrupt))  # the cause first: the others were stopped
     if errors or request:

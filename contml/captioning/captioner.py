@@ -96,7 +96,7 @@ class Captioner(nn.Module):
         self.register_buffer("feature_deviation", torch.ones(()))
         #: True if the decoder is trained, on features like these.
         self.is_loaded = weights != "none"
-        if weights != "none":
+        if self.is_loaded:
             self._load(Path(weights).expanduser())
 
     def _load(self, file: Path) -> None:

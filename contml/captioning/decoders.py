@@ -184,9 +184,8 @@ class LSTMDecoder(Decoder):
         with torch.autocast(device, enabled=False) if device == "cpu" else nullcontext():
             memory = tuple(tensor[None, :first_size].to(dtype) for tensor in state.memory)
             outputs, (hidden, cell) = self.lstm(PackedSequence(inputs.to(dtype), sizes), memory)
-        return outputs.data, state._replace(
-            memory=(hidden[0, :last_size], cell[0, :last_size]), images=state.images[:last_size]
-        )
+        memory = hidden[0, :last_size], cell[0, :last_size]
+        return outputs.data, state._replace(memory=memory, images=state.images[:last_size])
 
 
 class AttentionDecoder(Decoder):

@@ -8,6 +8,7 @@ leave the batch. Call `decoder.eval()` for captions without dropout.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -45,13 +46,11 @@ def sample(
     return _write(decoder, features, samples, length, temperature, lambda scores: draw(scores.detach().exp()))
 
 
+Choose: TypeAlias = Callable[[Tensor], Tensor]
+
+
 def _write(
-    decoder: Decoder,
-    features: Tensor,
-    captions: int,
-    length: int,
-    temperature: float,
-    choose: Callable[[Tensor], Tensor],
+    decoder: Decoder, features: Tensor, captions: int, length: int, temperature: float, choose: Choose
 ) -> tuple[Tensor, Tensor]:
     """Write `captions` captions per image. `choose` chooses words `[N]` by their log-probabilities `[N, V]`."""
     check_whole(1, length=length)

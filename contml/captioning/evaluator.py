@@ -106,10 +106,8 @@ def evaluate_captions(texts: Sequence[str], split: Split, rows: Tensor) -> tuple
     random_scores = score_captions([references[other_image[n]][0] for n in range(len(rows))], references)
     person_scores = None
     if multi_reference_images:
-        person_scores = score_captions(
-            [references[n][person_indices[n]] for n in multi_reference_images],
-            [[text for m, text in enumerate(references[n]) if m != person_indices[n]] for n in multi_reference_images],
-        )
+        chosen = [references[n].pop(person_indices[n]) for n in multi_reference_images]  # the others stay
+        person_scores = score_captions(chosen, [references[n] for n in multi_reference_images])
     corpus_scores = [{} if result is None else result.corpus for result in (model_scores, random_scores, person_scores)]
     values_by_name = {name: [corpus.get(name, math.nan) for corpus in corpus_scores] for name in model_scores.corpus}
     bleu = torch.tensor([values_by_name[f"bleu_{k}"] for k in METRICS_AT_K["bleu"].ks], dtype=torch.float64)  # [4,3]

@@ -152,11 +152,8 @@ class _ReferenceCorpus:
 
     def _references_of(self, image: int) -> list[tuple[Ngrams, list[float], int]]:
         """Return the n-grams of each reference of an image, their squared norms, and the length in words."""
-        counts = [*map(_ngrams, self.references[image])]
-        return [
-            (each, self._squared_norms(each), len(words))
-            for each, words in zip(counts, self.references[image], strict=True)
-        ]
+        counts = [(_ngrams(words), len(words)) for words in self.references[image]]
+        return [(each, self._squared_norms(each), length) for each, length in counts]
 
     def _squared_norms(self, counts: Ngrams) -> list[float]:
         """Return the squared norm of the tf-idf vector of a caption for n = 1 ... 4."""

@@ -12,6 +12,7 @@ Luo, "A Better Variant of Self-Critical Sequence Training", 2020: the mean of th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -82,9 +83,8 @@ class CaptioningStep(TrainingStep):
         super().__init__(loss=loss)
         if (loss is not None) != (embedding_epochs > 0):
             hint = "add the section 'loss'" if loss is None else "set it, or remove the section 'loss'"
-            raise InputError(
-                "embedding_epochs", f"{embedding_epochs} {'without' if loss is None else 'with'} a loss", hint=hint
-            )
+            got = f"{embedding_epochs} {'without' if loss is None else 'with'} a loss"
+            raise InputError("embedding_epochs", got, hint=hint)
         if baseline == "samples" and samples < 2:
             hint = "the mean of the other samples is the baseline; baseline=greedy works with one"
             raise InputError("samples", str(samples), "must be at least 2", hint)
@@ -92,18 +92,15 @@ class CaptioningStep(TrainingStep):
         self.label_smoothing = label_smoothing
         #: The steps at which cross entropy and self-critical training begin.
         self.begin = embedding_epochs * steps_per_epoch
-        self.critical = steps_per_epoch * (
-            epochs if cross_entropy_epochs is None else embedding_epochs + cross_entropy_epochs
-        )
+        done = epochs if cross_entropy_epochs is None else embedding_epochs + cross_entropy_epochs
+        self.critical = done * steps_per_epoch
         empty = [row for row, image in enumerate(captions) if not image]
         if empty:
             raise InputError(f"image {empty[0]}", f"has no caption ({len(empty):,} such images)", hint="omit them")
         ids = [[[*vocabulary.encode(words)[:length], Vocabulary.END] for words in image] for image in captions]
         #: The captions of each image as tokens `[N, R, T]`, each with its end.
         self._targets = _padded(ids)
-        self._reward: Any = None
-        if self.critical < epochs * steps_per_epoch:
-            self._reward = CiderDReward(ids)
+        self._reward: Any = CiderDReward(ids) if self.critical < epochs * steps_per_epoch else None
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self._logs: dict[str, Tensor] = {}
 
@@ -142,10 +139,8 @@ class CaptioningStep(TrainingStep):
         if step < self.begin:
             return self.loss(gather_rows(model(images, embed=True)), labels, anchors=anchors)
         rows = _own_rows(images, labels)
-        if step < self.critical:
-            terms, word_counts = self._cross_entropy(model, images, rows)
-        else:
-            terms, word_counts = self._self_critical(model, images, rows)
+        loss = self._cross_entropy if step < self.critical else self._self_critical
+        terms, word_counts = loss(model, images, rows)
         # Over the images of all processes, which may differ in their numbers of words.
         return gather_rows(terms).sum() / gather_rows(word_counts).sum()
 
@@ -155,18 +150,12 @@ class CaptioningStep(TrainingStep):
         tokens = F.pad(target[:, :, :-1], (1, 0), value=Vocabulary.BEGIN)
         word_counts = (target != Vocabulary.PAD).sum(2)
         lengths = word_counts.flatten().clamp(min=1)  # an image with fewer captions than others: PAD, which is ignored
-        packed_target, packed_tokens = (
-            pack_padded_sequence(part.flatten(0, 1).to(images.device), lengths, batch_first=True, enforce_sorted=False)
-            for part in (target, tokens)
-        )
+        pack = partial(pack_padded_sequence, lengths=lengths, batch_first=True, enforce_sorted=False)
+        packed_target, packed_tokens = (pack(part.flatten(0, 1).to(images.device)) for part in (target, tokens))
         logits = model(images, packed_tokens)
-        values = F.cross_entropy(
-            logits.to(torch.promote_types(logits.dtype, torch.float32)),
-            packed_target.data,
-            ignore_index=Vocabulary.PAD,
-            label_smoothing=self.label_smoothing,
-            reduction="none",
-        )
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        options: Any = {"ignore_index": Vocabulary.PAD, "label_smoothing": self.label_smoothing, "reduction": "none"}
+        values = F.cross_entropy(logits, packed_target.data, **options)
         terms = pad_packed_sequence(packed_target._replace(data=values), batch_first=True)[0]
         return terms.view(len(images), -1).sum(1), word_counts.sum(1).to(images.device)
 
@@ -194,9 +183,8 @@ class CaptioningStep(TrainingStep):
 
 def _padded(captions: Sequence[Sequence[Sequence[int]]]) -> Tensor:
     """Convert captions to tokens `[N, R, T]`, padded with PAD."""
-    max_captions = max(map(len, captions))
-    max_length = max(len(ids) for image in captions for ids in image)
-    tokens = np.full((len(captions), max_captions, max_length), Vocabulary.PAD, np.int32)
+    shape = len(captions), max(map(len, captions)), max(len(ids) for image in captions for ids in image)
+    tokens = np.full(shape, Vocabulary.PAD, np.int32)
     for row, image in enumerate(captions):
         for index, ids in enumerate(image):
             tokens[row, index, : len(ids)] = ids

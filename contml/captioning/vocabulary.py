@@ -34,9 +34,8 @@ class Vocabulary:
         if len(self._ids) < len(self.words):
             repeated = Counter(self.words).most_common(1)[0][0]
             raise InputError("vocabulary", f"the word {repeated!r} appears twice")
-        invalid_word = next((word for word in self.words if not word or "\n" in word), None)
-        if invalid_word is not None:
-            raise InputError("vocabulary", repr(invalid_word), "must be words, without line breaks")
+        if invalid := [word for word in self.words if not word or "\n" in word]:
+            raise InputError("vocabulary", repr(invalid[0]), "must be words, without line breaks")
 
     @classmethod
     def of(cls, captions: Iterable[Sequence[str]], threshold: int = 5) -> Self:

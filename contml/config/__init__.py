@@ -48,9 +48,7 @@ from contml.config.schema import (
 )
 
 #: PyTorch's messages if memory for an array cannot be allocated, with the bytes of the array.
-_NO_MEMORY = re.compile(
-    r"tried to allocate (\d+) bytes|Storage size calculation overflowed|Overflow when unpacking long"
-)
+_NO_MEMORY = re.compile(r"tried to allocate (\d+) bytes|Storage size calculation overflow|Overflow when unpacking long")
 
 
 @dataclass(frozen=True)
@@ -175,25 +173,22 @@ def _part(document: Document, key: str, section: Section) -> ConfiguredPart | No
     section_values, name, constructor = dict(section_values or {}), "", section.parts
     if table is not None:
         name, constructor = _choose(document, key, section, table, section_values.pop("name", None))
-        file_section = document.file.get(key)
+        file_section, lines = document.file.get(key), document.lines
         old_name = (file_section.get("name") if isinstance(file_section, dict) else file_section) or section.default
-        if document.lines.get((key, "name")) == COMMAND_LINE and name != old_name:  # its options in the file do not fit
-            section_values = {
-                option: v for option, v in section_values.items() if document.lines.get((key, option)) == COMMAND_LINE
-            }
+        if lines.get((key, "name")) == COMMAND_LINE and name != old_name:  # its options in the file do not fit
+            section_values = {o: v for o, v in section_values.items() if lines.get((key, o)) == COMMAND_LINE}
     assert callable(constructor)
     try:
         option_names = [option.name for option in options(constructor)]
     except (NameError, TypeError, ValueError) as error:
         raise document.error((key, "name"), f"the signature of {name} cannot be read ({error})") from None
     if table is not None and "name" in option_names:
-        raise document.error(
-            (key, "name"), f"{name} has an argument 'name', which a config cannot set", "", "rename it"
-        )
+        got = f"{name} has an argument 'name', which a config cannot set"
+        raise document.error((key, "name"), got, hint="rename it")
     values = _options(document, (key,), constructor, section_values)
     # The longest keys first, as an error names them: task.labels.price.scale before task.labels.
-    lines = sorted((line_key for line_key in document.lines if line_key[0] == key), key=len, reverse=True)
-    origins = {".".join(line_key[1:]): document.origin(line_key) for line_key in lines if len(line_key) > 1}
+    line_keys = sorted((each for each in document.lines if each[0] == key), key=len, reverse=True)
+    origins = {".".join(each[1:]): document.origin(each) for each in line_keys if len(each) > 1}
     return ConfiguredPart(key, name, constructor, values, document.section_origin(key), origins)
 
 
@@ -240,8 +235,7 @@ def _unknown_option(
             others = [other for other in given if other in kinds and other not in (*known, name)]
             also = f", and {', '.join(others)}," if others else ""
             section = f"{option.name}: {{NAME: {{kind: {kinds[name][0]}, {name}: {show(given[name])}}}}}"
-            hint = f"write it{also} in {section}"
-            return document.error((*key, name), "unknown key", hint=hint)
+            return document.error((*key, name), "unknown key", hint=f"write it{also} in {section}")
     return _unknown(document, (*key, name), known)
 
 
@@ -252,9 +246,8 @@ def parts_by_name(document: Document, key: Key, named: NamedParts, value: object
         InputError: an unknown kind or option, or a value of another type.
     """
     if not isinstance(value, dict):
-        raise document.error(
-            key, show(value), f"must be a mapping, such as {{NAME: {{kind: {next(iter(named.parts))}}}}}"
-        )
+        allowed = f"must be a mapping, such as {{NAME: {{kind: {next(iter(named.parts))}}}}}"
+        raise document.error(key, show(value), allowed)
     return {name: _named_part(document, (*key, name), named, section) for name, section in value.items()}
 
 
@@ -328,14 +321,12 @@ def _options_of_sections(document: Document, schema: Mapping[str, Section | Opti
     """Return the options of the parts that a config has: (section, option)."""
     section_options = []
     for key, section in schema.items():
-        if not isinstance(section, Section):
-            continue
-        constructor: Constructor | None = section.parts if not isinstance(section.parts, Mapping) else None
-        if isinstance(section.parts, Mapping):
+        constructor = section.parts if isinstance(section, Section) else None
+        if isinstance(section, Section) and isinstance(section.parts, Mapping):
             value = document.values.get(key)
             name = value.get("name", section.default) if isinstance(value, dict) else value or section.default
             constructor = section.parts.get(name) if isinstance(name, str) else None
-        if constructor is not None:
+        if callable(constructor):
             section_options += [(key, option.name) for option in options(constructor)]
     return section_options
 
@@ -347,10 +338,8 @@ def _unknown_key(document: Document, key: str, schema: Mapping[str, Section | Op
     """
     section_options = _options_of_sections(document, schema)
     if closest(key, schema) is None and (closest_option := closest(key, {option for _, option in section_options})):
-        suggestions = " or ".join(
-            f"{section}.{option}" for section, option in section_options if option == closest_option
-        )
-        return document.error((key,), "unknown key", hint=f"did you mean '{suggestions}'?")
+        suggestions = [f"{section}.{option}" for section, option in section_options if option == closest_option]
+        return document.error((key,), "unknown key", hint=f"did you mean '{' or '.join(suggestions)}'?")
     return _unknown(document, (key,), schema)
 
 
@@ -369,11 +358,10 @@ def check_name(document: Document, key: str, table: Collection[str]) -> None:
     Raises:
         InputError: the name is neither in the table nor code to import.
     """
-    name_key = _name_key(document, key)
     value = document.values.get(key)
     name = value.get("name") if isinstance(value, dict) else value
     if isinstance(name, str) and name not in table and ":" not in name:
-        raise _unknown(document, name_key, table, name)
+        raise _unknown(document, _name_key(document, key), table, name)
 
 
 def import_user_code(document: Document, key: Key, name: str, contract: type) -> Constructor:
@@ -406,10 +394,8 @@ def _fits(found: object, contract: type) -> bool:
     """Return True if this is a class that fits the contract, or a function annotated to return such a class."""
     kind = inspect.signature(found, eval_str=True).return_annotation if inspect.isfunction(found) else found
     kind = get_origin(kind) or kind
-    if not isinstance(kind, type):
-        return False
-    if kind is contract:
-        return True
+    if not isinstance(kind, type) or kind is contract:
+        return kind is contract
     if not getattr(contract, "_is_protocol", False):
         return issubclass(kind, contract)
     # `issubclass` refuses protocols that have attributes, so the methods are compared.
@@ -422,10 +408,9 @@ def resolved(config: Config) -> dict[str, Any]:
 
     A default that YAML cannot hold (an object) is omitted. A command that reads the config gets the same default.
     """
-    sections = {
-        key: ({"name": part.name} if part.name else {}) | _plain_values(part.options)
-        for key, part in config.parts.items()
-    }
+    sections = {}
+    for key, part in config.parts.items():
+        sections[key] = ({"name": part.name} if part.name else {}) | _plain_values(part.options)
     return sections | _plain_values(config.values)
 
 

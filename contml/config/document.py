@@ -18,11 +18,13 @@ from contml._support.errors import InputError
 from contml._support.files import read_bytes
 from contml._support.text import flat
 
-#: The path of a value: ("loss", "margin").
+#: The path of a value: ("loss", "margin"), and the origin of each line of a text.
 Key: TypeAlias = tuple[str, ...]
+Origins: TypeAlias = Callable[[int], str]
 
 #: The largest config in bytes (PyYAML takes seconds for it), and the deepest nesting of its sections and lists.
 _LARGEST, _DEEPEST = 1 << 18, 20
+_TOO_DEEP = "nested too deeply", f"must have at most {_DEEPEST} levels"
 
 #: The key that a plain text sets, by its level: `loss: log_ratio`, `task: {labels: {age: number}}`.
 _SHORT_FORMS = {1: "name", 3: "kind"}
@@ -31,15 +33,13 @@ BUNDLED = -1  # the line number of a config that comes with contml, and of chang
 COMMAND_LINE_NAME = "command line"
 TAG = "tag:yaml.org,2002:"
 
+_FLOAT = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 # Plain scalars as in the core schema of YAML 1.2, not 1.1: 1e-3 is a number, 010 is ten, no / on / 1:30 are text.
 SCALARS = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     "int": (r"[-+]?[0-9]{1,400}|0o[0-7]{1,99}|0x[0-9a-fA-F]{1,99}", list("-+0123456789")),
-    "float": (
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        list("-+.0123456789"),
-    ),
+    "float": (_FLOAT, list("-+.0123456789")),
 }
 
 
@@ -108,9 +108,7 @@ class Document:
     def section_origin(self, key: str) -> str:
         """Return the origin of a whole section, which may be written in the file and on the command line."""
         line, origin = self.line((key,)), self.origin((key,))
-        if not line or all(
-            other_line != COMMAND_LINE for other_key, other_line in self.lines.items() if other_key[0] == key
-        ):
+        if not line or COMMAND_LINE not in [each for other, each in self.lines.items() if other[0] == key]:
             return origin
         return COMMAND_LINE_NAME if line == BUNDLED else f"{origin} and {COMMAND_LINE_NAME}"
 
@@ -165,9 +163,7 @@ def from_overrides(overrides: Sequence[str]) -> Document:
     return Document(COMMAND_LINE_NAME, _with_overrides({}, lines, overrides), lines)
 
 
-def _parse(
-    text: str, origin_of_line: Callable[[int], str], key: Key, lines: dict[Key, int], line: int | None = None
-) -> Any:
+def _parse(text: str, origin_of_line: Origins, key: Key, lines: dict[Key, int], line: int | None = None) -> Any:
     if key and (text in ("|", ">") or text.startswith("%")):  # of YAML the beginning of a block, or of a directive
         text = "'" + text.replace("'", "''") + "'"
     try:
@@ -184,25 +180,16 @@ def _parse(
         origin = origin_of_line(text.count("\n", 0, error.position) + 1)
         raise InputError("YAML syntax", str(error.reason), origin=origin) from None
     except RecursionError:
-        raise _too_deep(origin_of_line(1)) from None
-
-
-def _too_deep(origin: str) -> InputError:
-    return InputError("config", "nested too deeply", f"must have at most {_DEEPEST} levels", origin=origin)
+        raise InputError("config", *_TOO_DEEP, origin=origin_of_line(1)) from None
 
 
 def _value(
-    node: yaml.Node,
-    origin_of_line: Callable[[int], str],
-    key: Key,
-    lines: dict[Key, int],
-    line: int | None,
-    seen: set[int],
+    node: yaml.Node, origin_of_line: Origins, key: Key, lines: dict[Key, int], line: int | None, seen: set[int]
 ) -> Any:
     """Return the value of a node. It is built here, not by a YAML constructor, so that only plain values can result."""
     subject, origin = ".".join(key), origin_of_line(node.start_mark.line + 1)
     if len(key) > _DEEPEST:
-        raise _too_deep(origin)
+        raise InputError("config", *_TOO_DEEP, origin=origin)
     if id(node) in seen:
         raise InputError(subject, "an alias (*)", hint="write the value out", origin=origin)
     seen.add(id(node))
@@ -301,10 +288,10 @@ def difference(saved: Mapping[str, Any], values: Mapping[str, Any], written: Map
         values: the resolved config of this command.
         written: the config of this command as it was written, without defaults.
     """
-    old, new = (
-        {key: json.dumps(to_jsonable_python(value), ensure_ascii=False) for key, value in flat(each).items()}
-        for each in (saved, values)
-    )
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    named = old.keys() | flat(written).keys()
-    return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys if key in named]
+
+    def texts(config: Mapping[str, Any]) -> dict[str, str]:
+        return {k: json.dumps(to_jsonable_python(value), ensure_ascii=False) for k, value in flat(config).items()}
+
+    old, new, named = texts(saved), texts(values), flat(saved).keys() | flat(written).keys()
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key) and key in named]
+    return [f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}" for key in keys]

@@ -103,18 +103,12 @@ def options(part: Constructor) -> list[Option]:
 
     They are the positional arguments of its constructor, without a loss or a label space that the part wraps.
     """
-    help_of = _help(part)
-    return [
-        Option(
-            name,
-            Any if p.annotation is EMPTY else p.annotation,
-            None if p.default is EMPTY else p.default,
-            p.default is EMPTY,
-            help_of.get(name, ""),
-        )
-        for name, p in inspect.signature(part, eval_str=True).parameters.items()
-        if p.kind is p.POSITIONAL_OR_KEYWORD and not _from_data(p)
-    ]
+    help_of, found = _help(part), []
+    for name, p in inspect.signature(part, eval_str=True).parameters.items():
+        if p.kind is p.POSITIONAL_OR_KEYWORD and not _from_data(p):
+            kind, required = Any if p.annotation is EMPTY else p.annotation, p.default is EMPTY
+            found.append(Option(name, kind, None if required else p.default, required, help_of.get(name, "")))
+    return found
 
 
 def _from_data(parameter: inspect.Parameter) -> bool:
@@ -232,10 +226,8 @@ def words(kind: Any, many: bool = False) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(words(choice) for choice in type_args)
     if origin is tuple and type_args and type_args[-1] is not Ellipsis:
-        same = len(set(type_args)) == 1
-        return f"a list of {len(type_args)} " + (
-            words(type_args[0], True) if same else f"({', '.join(map(words, type_args))})"
-        )
+        each = words(type_args[0], True) if len(set(type_args)) == 1 else f"({', '.join(map(words, type_args))})"
+        return f"a list of {len(type_args)} {each}"
     if isinstance(origin or kind, type) and issubclass(origin or kind, Mapping):
         return "a mapping"
     if isinstance(origin or kind, type) and issubclass(origin or kind, Collection):

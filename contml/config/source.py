@@ -143,13 +143,12 @@ def _options(found: _Definition) -> Iterator[tuple[str, Option]]:
     module, node = found
     if isinstance(node, ast.ClassDef):
         methods = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
-        fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
         if not methods and any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
-            for field in fields:
+            for field in (part for part in node.body if isinstance(part, ast.AnnAssign)):
                 yield from _option(module, ast.unparse(field.target), field.annotation, field.value)
             return
-        bases = [_find(module, base.id) for base in node.bases if isinstance(base, ast.Name)]
         if not methods:
+            bases = [_find(module, base.id) for base in node.bases if isinstance(base, ast.Name)]
             for base in filter(None, bases[:1]):
                 yield from _options(base)
             return

@@ -33,8 +33,13 @@ from contml.sampling import SAMPLERS
 from contml.training import HDML, OPTIMIZERS, SCHEDULES, EmbeddingStep, RankingStep, Training, TrainingStep, TripletStep
 
 #: Every training step by its name in a config.
-STEPS = {"embedding": EmbeddingStep, "hdml": HDML, "captioning": CaptioningStep, "triplets": TripletStep}
-STEPS |= {"rankings": RankingStep}
+STEPS = {
+    "embedding": EmbeddingStep,
+    "hdml": HDML,
+    "captioning": CaptioningStep,
+    "triplets": TripletStep,
+    "rankings": RankingStep,
+}
 
 #: A transform is anything that can be called with an image and a generator.
 _CALLABLE: Any = Callable

@@ -15,19 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from contml._support.errors import InputError
-from contml.app.trials.runs import (
-    ABSENT,
-    CONFIG,
-    EvaluatedRun,
-    by_test_set,
-    distinct,
-    drop_repeats,
-    identity,
-    is_name,
-    read_runs,
-    test_set_title,
-    title_of_key,
-)
+from contml.app.trials import runs as of_runs
+from contml.app.trials.runs import ABSENT, CONFIG, EvaluatedRun, title_of_key
 from contml.app.trials.table import TableCell, mean_text
 from contml.app.trials.verdict import SettingResult, Verdict, verdict
 from contml.contracts import PLAIN, Measure
@@ -102,12 +91,10 @@ class RunTable:
 
     def _result(self, row: Row, metric: str) -> SettingResult:
         """Return a row as `verdict` compares it. The metric of each query is known for the main metric only."""
-        runs = {run.seed: run for run in row.runs}
+        runs, label = {run.seed: run for run in row.runs}, self.label(row)
+        options: Any = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
         if metric == self.evaluation.headline:
-            options: dict[str, Any] = {"queries": lambda seed: runs[seed].queries()}
-        else:
-            options = {"unknown": f"of single runs, only {title_of(self.evaluation.headline)} has one"}
-        label = self.label(row)
+            options = {"queries": lambda seed: runs[seed].queries()}
         name = f"'{label}'" if ", " in label else label  # in a sentence
         return SettingResult(name, row.by_seed(metric), untrained=row.untrained, **options)
 
@@ -117,7 +104,7 @@ class RunTable:
         config = cells.pop(CONFIG, "")
         if config and [each.cells[self.keys.index(CONFIG)] for each in self.rows].count(config) == 1:
             return config
-        titles = {key: "" if is_name(key) else f"{title_of_key(key)} " for key in cells}
+        titles = {key: "" if of_runs.is_name(key) else f"{title_of_key(key)} " for key in cells}
         return ", ".join(titles[key] + cell for key, cell in cells.items() if cell != ABSENT) or "ours"
 
     @cached_property
@@ -150,38 +137,27 @@ class RunTable:
         """Return plain values, for JSON."""
         found, labels = self.main_verdict, [self.label(row) for row in self.rows]
         scores = {metric: self.score(metric) for metric in self.metrics}
+        metrics = {name: score and {"title": score.title, "better": score.better} for name, score in scores.items()}
+        best: dict[str, Any] | None = None
+        if found is not None:
+            best = {"best": None if found.best is None else labels[found.best], "sentence": found.sentence}
+            best["tied"] = [labels[n] for n in found.tied]
+            best["difference_to_second"] = found.second and found.second.mean
+            best["interval"] = found.second and found.second.interval
+        about = {"test_set": self.title, "unit": self.evaluation.unit, "measure": asdict(self.evaluation.measure)}
+        return {**about, "verdict": best, "metrics": metrics, "rows": [self._row_data(row) for row in self.rows]}
+
+    def _row_data(self, row: Row) -> dict[str, Any]:
+        first, values = row.runs[0].evaluated, {metric: row.values(metric) for metric in self.metrics}
         return {
-            "test_set": self.title,
-            "verdict": found
-            and {
-                "best": None if found.best is None else labels[found.best],
-                "tied": [labels[n] for n in found.tied],
-                "difference_to_second": found.second and found.second.mean,
-                "interval": found.second and found.second.interval,
-                "sentence": found.sentence,
-            },
-            "unit": self.evaluation.unit,
-            "measure": asdict(self.evaluation.measure),
-            "metrics": {
-                name: score and {"title": score.title, "better": score.better} for name, score in scores.items()
-            },
-            "rows": [
-                {
-                    "split": row.runs[0].evaluated.split,
-                    "checkpoint": row.runs[0].evaluated.checkpoint,
-                    "config": dict(zip(self.keys, row.cells, strict=True)),
-                    "folders": [str(run.folder) for run in row.runs],
-                    "seeds": [run.config.get("seed") for run in row.runs],
-                    "epochs": [run.evaluated.epoch for run in row.runs],
-                    "untrained": [bool(run.evaluated.untrained) for run in row.runs],
-                    "metrics": {
-                        metric: {"mean": statistics.fmean(values) if values else None, "values": values}
-                        for metric in self.metrics
-                        for values in [row.values(metric)]
-                    },
-                }
-                for row in self.rows
-            ],
+            "split": first.split,
+            "checkpoint": first.checkpoint,
+            "config": dict(zip(self.keys, row.cells, strict=True)),
+            "folders": [str(run.folder) for run in row.runs],
+            "seeds": [run.config.get("seed") for run in row.runs],
+            "epochs": [run.evaluated.epoch for run in row.runs],
+            "untrained": [bool(run.evaluated.untrained) for run in row.runs],
+            "metrics": {k: {"mean": statistics.fmean(v) if v else None, "values": v} for k, v in values.items()},
         }
 
 
@@ -209,7 +185,7 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison
     Raises:
         InputError: no run has an evaluation, or there is no such metric.
     """
-    runs, left_out = read_runs(paths)
+    runs, left_out = of_runs.read_runs(paths)
     if not runs:
         more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
         raise InputError("runs", "none is finished and evaluated", hint=f"{left_out[0]}{more}")
@@ -219,18 +195,16 @@ def compare(paths: Sequence[Path], metrics: Sequence[str] = ()) -> RunComparison
             metric_of(base)  # refuses an unknown name, and suggests the closest
             measured_names = dict.fromkeys(name for run in runs for name in measurable(run.evaluation))
             raise InputError(base, "not measured in any of these runs", f"must be one of {', '.join(measured_names)}")
-    test_sets = by_test_set(runs)
+    test_sets = of_runs.by_test_set(runs)
     tables, notes = [], []
-    if len(test_sets) > 1:
-        notes.append(
-            f"{len(test_sets)} different test sets or splits, one table each: their metrics cannot be compared"
-        )
+    if (count := len(test_sets)) > 1:
+        notes.append(f"{count} different test sets or splits, one table each: their metrics cannot be compared")
     for test_set in test_sets:
-        distinct_runs, repeats = drop_repeats(test_set)
+        distinct_runs, repeats = of_runs.drop_repeats(test_set)
         rows, columns = _rows(distinct_runs)
         notes += [*repeats, *_notes(distinct_runs)]
         shown = metrics or dict.fromkeys(name for run in distinct_runs for name in usual(run.evaluation))
-        tables.append(RunTable(test_set_title(test_set, runs), columns, tuple(rows), tuple(shown)))
+        tables.append(RunTable(of_runs.test_set_title(test_set, runs), columns, tuple(rows), tuple(shown)))
     return RunComparison(tuple(tables), tuple(left_out), tuple(notes))
 
 
@@ -239,10 +213,10 @@ def _rows(runs: Sequence[EvaluatedRun]) -> tuple[list[Row], tuple[str, ...]]:
 
     Runs that differ only in the seed are one row.
     """
-    columns = distinct([run.config for run in runs])
+    columns = of_runs.distinct([run.config for run in runs])
     grouped: dict[tuple[str, ...], list[EvaluatedRun]] = {}
     for run, cells in zip(runs, zip(*columns.values(), strict=True), strict=True):
-        grouped.setdefault((*cells, identity(run.config)), []).append(run)
+        grouped.setdefault((*cells, of_runs.identity(run.config)), []).append(run)
     rows = [Row(key[:-1], tuple(row_runs)) for key, row_runs in grouped.items()]
     orders = [{cell: n for n, cell in enumerate(dict.fromkeys(column))} for column in columns.values()]
     rows.sort(key=lambda row: [_sort_key(cell, order) for cell, order in zip(row.cells, orders, strict=True)])

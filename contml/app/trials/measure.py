@@ -56,10 +56,10 @@ def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mappin
     Raises:
         InputError: the first error.
     """
-    first_sets: dict[str, str] = {}
     unfilled = {**{place: f"${place}" for place in suite.places}, **places}
     for set_name in dict.fromkeys(set_name for set_name, _ in pairs):
         experiment_of(suite, set_name, unfilled, filled(suite.inputs.changes if suite.inputs else (), unfilled))
+    first_sets: dict[str, str] = {}
     for set_name, name in pairs:
         first_sets.setdefault(name, set_name)
     for name, set_name in first_sets.items():
@@ -69,10 +69,9 @@ def check_methods(suite: Suite, pairs: Sequence[tuple[str, str]], places: Mappin
         words = [axis.words for axis in method.axes]
         for n in range(max(map(len, words), default=1)):
             option = " ".join(each[n % len(each)] for each in words)
+            changes = filled([*suite.train, *method.changes, *option.split()], unfilled)
             try:
-                experiment_of(
-                    suite, set_name, unfilled, filled([*suite.train, *method.changes, *option.split()], unfilled)
-                )
+                experiment_of(suite, set_name, unfilled, changes)
             except InputError as error:
                 raise error.at(f"method {name}") from None
 
@@ -216,7 +215,7 @@ def measure(item: TrainingItem) -> Result:
     Raises:
         InputError: the data cannot be read, the scores are not of its labels, or as in `result_of`.
     """
-    split = _task(*_task_key(item)).evaluated
+    split = _task_of(item).evaluated
     return result_of(lambda: _measured(item, split))
 
 
@@ -240,7 +239,7 @@ def _measured(item: TrainingItem, split: Split) -> Result:
         for name in others:
             by = ranking
             if name == THROUGH_LABELS:
-                train = _task(*_task_key(item)).train
+                train = _task_of(item).train
                 vectors = label_vectors_of(embeddings, outputs(train), train)
                 by = _retrieval(vectors, split, as_query(vectors)).ranking
             with errors_of(item.set_name):
@@ -253,15 +252,8 @@ def _measured(item: TrainingItem, split: Split) -> Result:
 
 
 def _retrieval(embeddings: Tensor, split: Split, as_queries: Tensor | None = None) -> Retrieval:
-    return evaluate(
-        embeddings,
-        split.labels,
-        groups=split.groups,
-        exclude_group=split.exclude_group,
-        places=split.places,
-        as_queries=as_queries,
-        clusters=False,
-    )
+    options: Any = {"groups": split.groups, "exclude_group": split.exclude_group, "places": split.places}
+    return evaluate(embeddings, split.labels, **options, as_queries=as_queries, clusters=False)
 
 
 def _in_units(values: Tensor) -> list[int]:
@@ -318,8 +310,8 @@ def _groups(ranking: Ranking) -> list[Any]:
     return (ranking.items[:, 0] if ranking.items.shape[1] == 1 else ranking.items).tolist()
 
 
-def _task_key(item: TrainingItem) -> tuple[Any, ...]:
-    return item.suite.model_dump_json(), item.set_name, tuple(sorted(item.places.items())), item.split
+def _task_of(item: TrainingItem) -> Task:
+    return _task(item.suite.model_dump_json(), item.set_name, tuple(sorted(item.places.items())), item.split)
 
 
 @lru_cache(maxsize=2)
@@ -353,8 +345,7 @@ def _trained(item: TrainingItem) -> Callable[[Split], Tensor]:
     last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
     changes += [*item.options.split(), *last, f"seed={item.seed}"]
     experiment = experiment_of(item.suite, item.set_name, item.places, changes)
-    task = _task(*_task_key(item))
-    trainer = experiment.build_trainer(task, quiet=True)
+    trainer = experiment.build_trainer(_task_of(item), quiet=True)
     trainer.fit()
     return lambda split: trainer.outputs(split)[0]  # a broken image is an error
 
@@ -364,7 +355,7 @@ def _trained(item: TrainingItem) -> Callable[[Split], Tensor]:
 
 def _baseline(item: TrainingItem) -> Callable[[Split], Tensor]:
     """Return a function that gives the features of a split, or labels predicted from them, `[N, d]`."""
-    train = _task(*_task_key(item)).train
+    train = _task_of(item).train
     options = dict(word.split("=") for word in item.options.split())
     if item.method.baseline == "features":
         if options["normalize"] == "true":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -108,9 +110,8 @@ def page(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result], hea
 
 def complete_sets(found: Sequence[Cell], scores: Sequence[SetScores]) -> list[SetScores]:
     """Return the sets whose methods are all finished."""
-    return [
-        each for each in scores if all(cell.method_name in each.scores for cell in found if cell.set_name == each.name)
-    ]
+    methods = {each.name: {cell.method_name for cell in found if cell.set_name == each.name} for each in scores}
+    return [each for each in scores if methods[each.name] <= each.scores.keys()]
 
 
 def _protocol(suite: Suite) -> str:
@@ -156,12 +157,10 @@ def _claims(suite: Suite, found: Sequence[Cell], results: Mapping[str, Result]) 
         for name in suite.scores:
             cells += verdicts[name][n]
         rows.append(cells)
-    counts = [
-        f"by {title}, {sum(row[1] == HOLDS for row in verdicts[name])} hold, "
-        f"{sum(row[1] == REVERSED for row in verdicts[name])} do not, "
-        f"{sum(row[1] == UNDECIDED for row in verdicts[name])} are undecided"
-        for name, title in zip(suite.scores, titles, strict=True)
-    ]
+    counts = []
+    for name, title in zip(suite.scores, titles, strict=True):
+        of = Counter(verdict for _, verdict in verdicts[name])
+        counts.append(f"by {title}, {of[HOLDS]} hold, {of[REVERSED]} do not, {of[UNDECIDED]} are undecided")
     return (
         "The first method of an ordering is better in its source. The columns of scores have the difference of the two "
         "methods on each finished set, and the interval of the mean over these. An ordering holds if the mean "
@@ -178,8 +177,7 @@ def claim_verdicts(suite: Suite, scores: Mapping[str, SetScores]) -> list[tuple[
         suite: the suite.
         scores: the sets by name, of one score.
     """
-    found = list[Estimate | None]()
-    shown = list[str]()
+    found, shown = list[Estimate | None](), list[str]()
     for claim in suite.claims:
         both = {claim.better, claim.worse}
         names = [name for name in suite.sets_of_claim(claim) if name in scores and both <= set(scores[name].scores)]
@@ -225,9 +223,10 @@ def _overview(suite: Suite, sets: Sequence[SetScores]) -> str:
     return "\n".join(lines)
 
 
-def _differences(
-    reference: str, methods: Sequence[str], sets: Sequence[SetScores]
-) -> dict[str, tuple[Estimate, float]]:
+Differences: TypeAlias = dict[str, tuple[Estimate, float]]
+
+
+def _differences(reference: str, methods: Sequence[str], sets: Sequence[SetScores]) -> Differences:
     """Return the difference of each other method to the reference, and its corrected p-value."""
     if reference not in methods:
         return {}
@@ -278,15 +277,8 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
         shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
         shown += [_mean(found, _METRICS[name]) for name in metrics]
         seconds = statistics.median(float(result["seconds"]) for result in found)
-        cells = [
-            name,
-            options or "-",
-            f"{val:.3f}",
-            _score_cell(means[name]),
-            *_difference_cells(differences.get(name)),
-            *shown,
-        ]
-        rows.append([*cells, f"{seconds:.1f}"])
+        score_cells = [_score_cell(means[name]), *_difference_cells(differences.get(name))]
+        rows.append([name, options or "-", f"{val:.3f}", *score_cells, *shown, f"{seconds:.1f}"])
         if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
             edges.append(f"{name} ({', '.join(at_edge)})")
         if count := sum("error" in results[item.key] for item in trials):

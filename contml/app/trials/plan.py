@@ -236,9 +236,9 @@ def seconds_left(found: Iterable[Cell], results: Mapping[str, Result], otherwise
     A training is expected to take the median time of its cell. If no training of the cell is finished, it is the median
     time of all cells.
     """
-    done = {
-        cell: [float(results[item.key]["seconds"]) for item in cell.known(results) if item.key in results]
-        for cell in found
-    }
-    of_all = [seconds for times in done.values() for seconds in times] or [otherwise]
-    return sum((cell.total - len(times)) * statistics.median(times or of_all) for cell, times in done.items())
+    done = []
+    for cell in found:
+        known = (results[item.key] for item in cell.known(results) if item.key in results)
+        done.append((cell.total, [float(result["seconds"]) for result in known]))
+    of_all = [seconds for _, times in done for seconds in times] or [otherwise]
+    return sum((total - len(times)) * statistics.median(times or of_all) for total, times in done)

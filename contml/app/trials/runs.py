@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -163,23 +164,15 @@ def _same_test_set(a: EvaluatedRun, b: EvaluatedRun) -> bool:
     x, y = a.evaluation, b.evaluation
     if any(a.config.get(key) != b.config.get(key) for key in ("task.name", "split")):
         return False
-    if a.evaluated.split_words != b.evaluated.split_words:  # changed data have a table of their own
+    # Changed data have a table of their own.
+    if (a.evaluated.split_words, x.unit, x.queries) != (b.evaluated.split_words, y.unit, y.queries):
         return False
-    if x.unit != y.unit:
-        return False
-    if (x.queries, x.gallery) != (y.queries, y.gallery):
+    if x.gallery != y.gallery:
         return False
     curves = [(x.curves[name], y.curves[name]) for name in x.curves.keys() & y.curves.keys()]
-    baselines = [
-        pair
-        for curve_a, curve_b in curves
-        for pair in ((curve_a.random, curve_b.random), (curve_a.oracle, curve_b.oracle))
-    ]
-    return all(
-        math.isclose(p, q, rel_tol=_ROUNDING, abs_tol=1e-9)
-        for values_a, values_b in baselines
-        for p, q in zip(values_a, values_b, strict=False)
-    )
+    baselines = [*((p.random, q.random) for p, q in curves), *((p.oracle, q.oracle) for p, q in curves)]
+    pairs = chain.from_iterable(zip(*each, strict=False) for each in baselines)
+    return all(math.isclose(p, q, rel_tol=_ROUNDING, abs_tol=1e-9) for p, q in pairs)
 
 
 def test_set_title(test_set: Sequence[EvaluatedRun], runs: Sequence[EvaluatedRun]) -> str:
@@ -236,7 +229,10 @@ def distinct(configs: Sequence[Values]) -> dict[str, list[str]]:
     keys = differing(configs)
     columns: dict[str, list[str]] = {}
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
-        parts = [_part(config, section) for config in configs]
+        # "yes" for a section that is present and has only one part
+        present = [any(key.startswith(f"{section}.") for key in config) for config in configs]
+        named = [str(config.get(f"{section}.name", "yes")) for config in configs]
+        parts = [name if known else ABSENT for name, known in zip(named, present, strict=True)]
         if len(set(parts)) > 1:
             columns[section] = parts
         for key in keys:
@@ -248,15 +244,6 @@ def distinct(configs: Sequence[Values]) -> dict[str, list[str]]:
         columns = {CONFIG: names, **columns}
     word_columns = {key: texts for key, texts in columns.items() if not all(map(_numeric, texts))}
     return word_columns | columns
-
-
-def _part(config: Values, section: str) -> str:
-    """Return the part that a config chose in a section.
-
-    Return "yes" for a section that is present and has only one part.
-    """
-    present = any(key.startswith(f"{section}.") for key in config)
-    return str(config.get(f"{section}.name", "yes")) if present else ABSENT
 
 
 def _numeric(text: str) -> bool:

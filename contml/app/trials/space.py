@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,13 +28,9 @@ _FORMS = "must be KEY=A,B,C or KEY=LOW..HIGH, such as loss.margin=0.05,0.1"
 #: The largest end of a range: whole numbers up to here are exact in float64.
 _LARGEST = 1e15
 #: Keys that would change how a trial is judged, and a hint for each.
-_FIXED = {
-    "seed": "use --seeds",
-    "task": "it changes the data: make one sweep per value",
-    "published": "it changes no training",
-    "training.select": "the trials use select=val",
-    "training.val_share": "it changes the validation split",
-}
+_FIXED = {"seed": "use --seeds", "published": "it changes no training", "training.select": "the trials use select=val"}
+_FIXED |= {"task": "it changes the data: make one sweep per value"}
+_FIXED |= {"training.val_share": "it changes the validation split"}
 
 
 @dataclass(frozen=True)
@@ -137,12 +134,9 @@ def written_value(value: Any) -> str:
 
     A text has no quotes if it can be read back without them.
     """
-    if isinstance(value, str):
-        try:
-            plain = _values("x", value) == [value] and from_overrides([f"x={value}"]).values["x"] == value
-        except InputError:
-            plain = False
-        return value if plain else json.dumps(value, ensure_ascii=False)
+    with suppress(InputError):
+        if isinstance(value, str) and _values("x", value) == [value] == [from_overrides([f"x={value}"]).values["x"]]:
+            return value
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -154,9 +148,8 @@ def overrides_of(params: Params) -> list[str]:
 def grid(space: Space) -> list[dict[str, Any]]:
     """Return all combinations of choices."""
     keys = [dimension.key for dimension in space]
-    return [
-        dict(zip(keys, values, strict=True)) for values in itertools.product(*(dimension.points for dimension in space))
-    ]
+    points = itertools.product(*(dimension.points for dimension in space))
+    return [dict(zip(keys, values, strict=True)) for values in points]
 
 
 def draw(space: Space, sampler: str, seed: int, number: int) -> dict[str, Any]:

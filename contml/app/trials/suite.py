@@ -42,26 +42,16 @@ class SuiteScore:
 LABEL_DISTANCE: Final = "label_distance@10"
 THROUGH_LABELS: Final = "through_labels@10"
 #: The scores by name.
+_NORMALIZED = "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle"
+_THROUGH = "the same score of a search by the expected label distance of label posteriors, fitted to the training items"
+_KENDALL = "Kendall's tau, the agreement of the whole order with the order by label distance, 1 for the oracle"
+_MAP = "MAP@R, the mean average precision at the number of other items of a query's class"
 SCORES = {
-    LABEL_DISTANCE: SuiteScore(
-        "score",
-        "the normalized score of label distance@10, 0 for a random ranking, 1 for the oracle",
-        classes=False,
-    ),
-    THROUGH_LABELS: SuiteScore(
-        "through labels",
-        "the same score of a search by the expected label distance of label posteriors, fitted to the training items",
-        classes=False,
-    ),
-    "kendall": SuiteScore(
-        "Kendall",
-        "Kendall's tau, the agreement of the whole order with the order by label distance, 1 for the oracle",
-        classes=False,
-    ),
+    LABEL_DISTANCE: SuiteScore("score", _NORMALIZED, classes=False),
+    THROUGH_LABELS: SuiteScore("through labels", _THROUGH, classes=False),
+    "kendall": SuiteScore("Kendall", _KENDALL, classes=False),
     "recall@1": SuiteScore("Recall@1", "Recall@1, the share of the queries whose nearest item is of their class"),
-    "map_at_r": SuiteScore(
-        "MAP@R", "MAP@R, the mean average precision at the number of other items of a query's class"
-    ),
+    "map_at_r": SuiteScore("MAP@R", _MAP),
 }
 ScoreName: TypeAlias = Literal["label_distance@10", "through_labels@10", "kendall", "recall@1", "map_at_r"]
 #: A change to a config, "KEY=VALUE"; or several, with spaces between them.
@@ -151,12 +141,11 @@ class Method(_Strict):
         """
         axes = self.axes
         words = list(itertools.product(*(axis.words for axis in axes)))[self.options.index(chosen)]
-        numbers = [n for n, axis in enumerate(axes) if axis.key]
+        numbers = [(n, axis) for n, axis in enumerate(axes) if axis.key]
         found = []
-        for n in numbers:
-            axis = axes[n]
-            for value in axis.around(axis.words.index(words[n]), count // len(numbers)):
-                found.append(" ".join([*words[:n], axis.word(value), *words[n + 1 :]]))
+        for n, axis in numbers:
+            values = axis.around(axis.words.index(words[n]), count // len(numbers))
+            found += [" ".join([*words[:n], axis.word(value), *words[n + 1 :]]) for value in values]
         return found
 
     def at_edge(self, option: str, tried: Sequence[str]) -> list[str]:
@@ -281,8 +270,7 @@ def filled(changes: Sequence[Change], values: Mapping[str, str]) -> list[str]:
     try:
         return [string.Template(change).substitute(values) for change in changes]
     except KeyError as error:
-        name, hint = f"${error.args[0]}", "give it in places"
-        raise InputError("changes", name, hint=hint) from None
+        raise InputError("changes", f"${error.args[0]}", hint="give it in places") from None
     except ValueError:
         raise InputError("changes", ", ".join(changes), hint="write $$ for a dollar sign") from None
 
@@ -303,9 +291,7 @@ def read_suite(name: str) -> Suite:
         InputError: there is no such suite, or it has an error.
     """
     document = _read(name)
-    values = document.values
-    if "base" in values:
-        values = _with_base(document)
+    values = _with_base(document) if "base" in document.values else document.values
     try:
         suite = Suite.model_validate(values)
     except ValidationError as error:
@@ -317,10 +303,8 @@ def read_suite(name: str) -> Suite:
 def _read(name: str) -> Document:
     bundled = name in suite_names()
     if not bundled and not name.endswith((".yaml", ".yml")):
-        hint = did_you_mean(
-            name, suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
-        )
-        raise InputError(name, "no such suite", hint=hint)
+        names, default = suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
+        raise InputError(name, "no such suite", hint=did_you_mean(name, names, default))
     return read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
 
 

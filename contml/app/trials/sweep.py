@@ -87,19 +87,12 @@ def sweep(
     seeds_of_trial = range(seed, seed + seeds)
     task = base.read_task()
     _check_points(source, space, _fixed(seeds_of_trial[-1]), task, base)
-    spec = {
-        "config": {  # without where files are
-            section: {key: value for key, value in options.items() if f"{section}.{key}" not in PLACES}
-            if isinstance(options, dict)
-            else options
-            for section, options in base.values.items()
-            if section != "published"
-        },
-        "space": {dimension.key: str(dimension) for dimension in space},
-        "sampler": sampler,
-        "seeds": seeds,
-        "data": _digest(task, base.root),
-    }
+    config_values = {section: options for section, options in base.values.items() if section != "published"}
+    for section, options in config_values.items():
+        if isinstance(options, dict):  # without where files are
+            config_values[section] = {k: value for k, value in options.items() if f"{section}.{k}" not in PLACES}
+    spec: dict[str, Any] = {"config": config_values, "space": {dimension.key: str(dimension) for dimension in space}}
+    spec |= {"sampler": sampler, "seeds": seeds, "data": _digest(task, base.root)}
     measure = task.train.labels.measure
     del task
     if not file.is_file():
@@ -116,19 +109,12 @@ def sweep(
     with record.command(str(folder)):
         if base.config.parts["training"].options["select"] == "none":
             on_line("training.select=none in the config: the trials use select=val, the final training uses none")
-        train_missing(
-            all_trials.plan,
-            partial(_train, source),
-            record,
-            processes=processes,
-            cluster=cluster,
-            is_needed=lambda item: item in all_trials.trainings_of(item.trial),
-            on_done=on_done,
-            log=lambda item: item.folder.with_name(f"{item.folder.name}.log"),
-        )
-        for n in range(count):
-            for item in all_trials.trainings_of(n):
-                _remove_weights(item.folder)  # a kill may have come first
+        how: Any = {"processes": processes, "cluster": cluster, "on_done": on_done}
+        how["is_needed"] = lambda item: item in all_trials.trainings_of(item.trial)
+        how["log"] = lambda item: item.folder.with_name(f"{item.folder.name}.log")
+        train_missing(all_trials.plan, partial(_train, source), record, **how)
+        for item in all_trials.plan():
+            _remove_weights(item.folder)  # a kill may have come first
         best_first = tuple(ranked([all_trials.trial(n) for n in range(count)]))
         if best_first[0].error:
             raise InputError(str(folder), f"all {count} trials failed; the first: {best_first[0].error}")
@@ -205,9 +191,10 @@ class _SweepRecord(FinishedTrainings):
         """Return the training of a line. It has a finite value, or an error."""
         key, result = super().parse(row)
         types: dict[str, Any] = {"error": str} if "error" in result else _MEASURED
-        if result.keys() != {*types, "seconds"} or not all(isinstance(result[name], types[name]) for name in types):
-            raise ValueError
-        if not all(math.isfinite(result.get(name, 0.0)) for name in ("value", "epoch")):
+        are_typed = result.keys() == {*types, "seconds"} and all(
+            isinstance(result[name], types[name]) for name in types
+        )
+        if not are_typed or not all(math.isfinite(result.get(name, 0.0)) for name in ("value", "epoch")):
             raise ValueError
         return key, result
 
@@ -258,10 +245,8 @@ class _Trials:
 
     def trial(self, n: int) -> Trial:
         """Return a trial with its results so far."""
-        done: dict[int | None, Result] = {
-            item.seed: self.record[item.key] for item in self.trainings_of(n) if item.key in self.record
-        }
-        return Trial.of(n, self.tried[n], done, self.folder)
+        finished = [item for item in self.trainings_of(n) if item.key in self.record]
+        return Trial.of(n, self.tried[n], {item.seed: self.record[item.key] for item in finished}, self.folder)
 
     def plan(self) -> list[_TrialTraining]:
         """Return the trainings of all trials."""

@@ -171,11 +171,9 @@ class Sweep:
         if self._nothing_chosen:
             lines = [f"nothing is chosen: {self._nothing_chosen}"]
         else:
-            lines = [
-                f"chosen: trial {first.number}, {' '.join(overrides_of(first.params))}: "
-                f"{self.metric.replace('_', ' ')} {self.unit.text(first.mean)} on the validation split "
-                f"({self.better} is better; {size} queries{mean_note})"
-            ]
+            metric = f"{self.metric.replace('_', ' ')} {self.unit.text(first.mean)} on the validation split"
+            about = f"{self.better} is better; {size} queries{mean_note}"
+            lines = [f"chosen: trial {first.number}, {' '.join(overrides_of(first.params))}: {metric} ({about})"]
             lines += [self.verdict.sentence] if self.verdict.sentence else []
             if count == 1 and self.verdict.best is not None:
                 lines.append("each trial is one training: --seeds 3 shows whether the difference is more than chance")
@@ -183,22 +181,18 @@ class Sweep:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        second = self.verdict.second
+        second, trials = self.verdict.second, list[dict[str, Any]]()
+        for trial in self.trials:
+            found = {
+                "mean": None if trial.error else trial.mean,
+                "values": [*trial.values.values()],
+                "error": trial.error,
+            }
+            about = {"trial": trial.number, "params": dict(trial.params)}
+            trials.append({**about, **found, "epochs": trial.epochs, "untrained": trial.untrained})
+        judged = {"metric": self.metric, "better": self.better, "trials": trials}
         return {
-            "metric": self.metric,
-            "better": self.better,
-            "trials": [
-                {
-                    "trial": trial.number,
-                    "params": dict(trial.params),
-                    "mean": None if trial.error else trial.mean,
-                    "values": [*trial.values.values()],
-                    "epochs": trial.epochs,
-                    "untrained": trial.untrained,
-                    "error": trial.error,
-                }
-                for trial in self.trials
-            ],
+            **judged,
             "chosen": None if self.params is None else dict(self.params),
             "second": None if second is None else {"difference": abs(second.mean), "interval": second.interval},
             "verdict": self.sentences()[0] if self.chosen is None else self.verdict.sentence,

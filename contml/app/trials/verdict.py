@@ -148,10 +148,8 @@ def _over_runs(a: SettingResult, b: SettingResult) -> float | None:
         return None
     if a.values.keys() == b.values.keys():
         return half_width([b.values[key] - a.values[key] for key in a.values])
-    estimates = [
-        (statistics.variance(each.values.values()) / len(each.values), len(each.values) - 1) for each in (a, b)
-    ]
-    return half_width_of_sum(estimates)
+    values = [each.values.values() for each in (a, b)]
+    return half_width_of_sum([(statistics.variance(each) / len(each), len(each) - 1) for each in values])
 
 
 def verdict(results: Sequence[SettingResult], title: str, better: str, measure: Measure = PLAIN) -> Verdict:
