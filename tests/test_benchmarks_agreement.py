@@ -20,8 +20,7 @@ def test_the_correlation_is_that_of_scipy_and_its_interval_is_wider_where_pairs_
     for values in (a, b):
         assert agreement(values, pairs)[0] == pytest.approx(spearmanr(-values, human).statistic, abs=1e-12)
     mean, low, high = agreement(a, pairs, b)
-    assert mean == pytest.approx(agreement(a, pairs)[0] - agreement(b, pairs)[0])
-    assert agreement(a, pairs, a) == (0, 0, 0)
+    assert (mean, agreement(a, pairs, a)) == (pytest.approx(agreement(a, pairs)[0] - agreement(b, pairs)[0]), (0, 0, 0))
     shared = pairs._replace(first=[int(rank) // 10 for rank in (human - a).argsort().argsort()])
     for wide in (agreement(a, shared), agreement(a, shared, b)):
         assert wide[2] - wide[1] > 0
@@ -32,10 +31,8 @@ def test_the_correlation_is_that_of_scipy_and_its_interval_is_wider_where_pairs_
 def test_the_pairs_of_the_pack():
     captions = read_captions()
     images, texts = image_pairs(captions), caption_pairs()
-    assert (len(images.human), len(texts.human)) == (1226, 6531)
-    assert images.sets[images.first[0]] == captions[6012]
-    assert images.sets[images.second[0]] == captions[346707]
-    assert images.human[0] == 1.84
+    assert ((len(images.human), len(texts.human)), images.sets[images.first[0]]) == ((1226, 6531), captions[6012])
+    assert (images.sets[images.second[0]], images.human[0]) == (captions[346707], 1.84)
     assert texts.sets[texts.first[0]] == ["An orange train is on the track with many cars behind it."]
     assert all(len(sets) == 1 for sets in texts.sets)
 

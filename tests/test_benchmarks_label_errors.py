@@ -23,8 +23,7 @@ def changed(found, planted):
 
 
 def test_swapped_labels_change_their_places():
-    found = data(NumberLabels(torch.arange(200.0)))
-    planted = benchmark.plant("houses_535", found, "swaps", 3)
+    planted = benchmark.plant("houses_535", data(NumberLabels(torch.arange(200.0))), "swaps", 3)
     assert planted.wrong.sum() == 10
     wrong = np.flatnonzero(planted.wrong)
     assert sorted(planted.numbers[wrong]) == wrong.tolist()

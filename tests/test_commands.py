@@ -40,23 +40,14 @@ from contml.app.experiment import config_names, config_text, load, task_table
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Commands that no test runs, by how they begin, and why.
 NOT_RUN = {
-    "git clone": "needs a network",
-    "git config": "changes the settings of a user",
-    "cd": "changes into the clone",
-    "source": "prepares a terminal",
-    "curl": "needs a network",
-    "python3 -m venv": "makes an environment, as CI does",
-    "accelerate launch": "needs several GPUs",
-    "contml benchmark": "trains for hours; tests/app runs a small suite",
-    "hf": "needs a network and an account",
-    "wandb": "needs an account",
-    "tensorboard": "serves until it is stopped",
-    "sphinx-build": "test_site.py builds the site",
-    "python -m benchmarks.weights": "trains eleven networks",
-    "python -m pytest": "runs this test",
-    "contml --version": "is no command; test_imports.py calls it",
+    "git clone": "needs a network", "git config": "changes the settings of a user", "cd": "changes into the clone",
+    "source": "prepares a terminal", "curl": "needs a network", "python3 -m venv": "makes an environment, as CI does",
+    "accelerate launch": "needs several GPUs", "contml benchmark": "trains for hours; tests/app runs a small suite",
+    "hf": "needs a network and an account", "wandb": "needs an account", "tensorboard": "serves until it is stopped",
+    "sphinx-build": "test_site.py builds the site", "python -m benchmarks.weights": "trains eleven networks",
+    "python -m pytest": "runs this test", "contml --version": "is no command; test_imports.py calls it",
     "python -m pycocoevalcap": "downloads a parser of 400 MB",
-}
+}  # fmt: skip
 
 
 def begins(words):
@@ -172,23 +163,16 @@ def write_rooms(folder):
 
 
 def write_vectors(path, names):
-    features = np.random.default_rng(0).normal(size=(len(names), 4)).astype(np.float32)
-    np.savez(path, names=names, features=features)
+    np.savez(path, names=names, features=np.random.default_rng(0).normal(size=(len(names), 4)).astype(np.float32))
 
 
 #: What a page assumes beside the files that its commands name.
 OWN = {
-    "CONTRIBUTING.md": write_birds,
-    "docs/caption_distances.md": write_encoder,
-    "docs/judgments.md": write_words,
-    "docs/recipes.md": write_recipes,
-    "docs/recipes_python.md": write_recipes,
-    "docs/search.md": write_rooms,
-    "docs/table.md": write_tables,
-    "docs/table_columns.md": write_tables,
-    "docs/training.md": write_teacher,
+    "CONTRIBUTING.md": write_birds, "docs/caption_distances.md": write_encoder, "docs/judgments.md": write_words,
+    "docs/recipes.md": write_recipes, "docs/recipes_python.md": write_recipes, "docs/search.md": write_rooms,
+    "docs/table.md": write_tables, "docs/table_columns.md": write_tables, "docs/training.md": write_teacher,
     "docs/in_your_code.md": lambda folder: shutil.copytree(ROOT / "examples", folder, dirs_exist_ok=True),
-}
+}  # fmt: skip
 TYPED = [page for page in PAGES if commands(page)]
 
 

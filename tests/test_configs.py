@@ -64,8 +64,7 @@ def test_config_takes_a_step(words, tmp_path, monkeypatch):
     params = parsed(words)[1]
     experiment = experiment_of(params)
     write_files(experiment, weights=False)
-    changes = [*short(experiment, words[:3], small=True), *OWN.get(name, [])]
-    facts = dict(check(experiment_of(params, changes)))
+    facts = dict(check(experiment_of(params, [*short(experiment, words[:3], small=True), *OWN.get(name, [])])))
     train, val = (int(facts.get(f"{part} images", "0").split()[0].strip(",")) for part in ("training", "validation"))
     total = train + (val if "drawn" in facts.get("validation images", "") else 0)
     assert total == 40 or (experiment.config.parts["task"].name == "pose/mpii" and 40 < total < 80)  # of 80, by video

@@ -78,8 +78,7 @@ def test_a_loss_is_its_formula_two_rows_a_loop_and_a_page(monkeypatch):
     text = text_of_contributing()
     names = {"Member": Member, "reference_pairs": reference_pairs}
     default, variant = (eval(row, names) for row in re.findall(r'`(Member\("sup_con".*?\))`', text))
-    tried = {option.name for option in options(LOSSES["sup_con"])}
-    assert tried == variant.options.keys()
+    assert {option.name for option in options(LOSSES["sup_con"])} == variant.options.keys()
     for member in (default, variant):
         for case in CLASS_CASES:
             equals_its_loop(member, case)
@@ -125,8 +124,7 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     assert "<td>hue</td>" in page
     assert "<td>15.0 degrees</td>" in page
     texts = [labels.text(row) for row in range(24)]
-    explored = Explored("hues", split, texts, [], labels.unit, labels.measure, 1, labels.colours())
-    write_page(tmp_path / "page", explored)
+    write_page(tmp_path / "page", Explored("hues", split, texts, [], labels.unit, labels.measure, 1, labels.colours()))
     assert '"texts":["0\\u00b0","15\\u00b0"' in (tmp_path / "page" / "data.js").read_text()
 
 
@@ -166,8 +164,7 @@ def test_a_metric_is_a_row_and_a_function_and_is_in_tables_and_on_pages(tmp_path
     assert title in [line[0] for line in summary(evaluation)]
     images = [Pixels(np.full((20, 20, 3), 8 * row, np.uint8)) for row in range(30)]
     split = Split(images, [f"{row}.png" for row in range(30)], ClassLabels([row % 3 for row in range(30)]))
-    page = write_report(tmp_path, RankingContent(ranking), split, evaluated, About("macro")).read_text("utf-8")
-    assert title in page
+    assert title in write_report(tmp_path, RankingContent(ranking), split, evaluated, About("macro")).read_text("utf-8")
 
 
 #: The words of each member of a kind, and the files that name every member, beside those of its own: where it is made,

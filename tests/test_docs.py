@@ -26,13 +26,10 @@ ROWS = {
 }
 #: Pages whose Python runs with data or trainings of its own, and the test that runs it.
 ELSEWHERE = {
-    "README.md": "test_readme.py",
-    "CONTRIBUTING.md": "test_contributing.py",
-    "docs/export.md": "search/test_page.py",
-    "docs/sweep.md": "app/cli/test_sweep.py",
-    "docs/table.md": "tasks/table/test_table_docs.py",
+    "README.md": "test_readme.py", "CONTRIBUTING.md": "test_contributing.py", "docs/export.md": "search/test_page.py",
+    "docs/sweep.md": "app/cli/test_sweep.py", "docs/table.md": "tasks/table/test_table_docs.py",
     "docs/using_a_model.md": "search/test_page.py",
-}
+}  # fmt: skip
 
 
 def shown(value):
@@ -126,8 +123,7 @@ def test_there_are_six_notebooks_and_the_site_has_them():
 @pytest.mark.parametrize("page", NOTEBOOKS)
 def test_a_notebook_is_its_page_and_its_code_trains_an_embedding(page, tmp_path, monkeypatch):
     """The cells of the notebook that the site offers are run in order, as Jupyter does."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    made = SITE["notebook"](text)
+    made = SITE["notebook"]((ROOT / page).read_text(encoding="utf-8"))
     sources = {
         kind: ["".join(c["source"]) for c in made["cells"] if c["cell_type"] == kind] for kind in ("code", "markdown")
     }

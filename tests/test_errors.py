@@ -31,16 +31,10 @@ def test_every_field_is_printed_in_order():
 @pytest.mark.parametrize(
     ("got", "allowed", "hint", "details"),
     [
-        ("", "", "", ""),
-        ("G", "", "", ": G"),
-        ("", "A", "", ": A"),
-        ("", "", "H", ": H"),
-        ("G", "A", "", ": G; A"),
-        ("G", "", "H", ": G; H"),
-        ("", "A", "H", ": A; H"),
-        ("G", "A", "H", ": G; A; H"),
+        ("", "", "", ""), ("G", "", "", ": G"), ("", "A", "", ": A"), ("", "", "H", ": H"), ("G", "A", "", ": G; A"),
+        ("G", "", "H", ": G; H"), ("", "A", "H", ": A; H"), ("G", "A", "H", ": G; A; H"),
     ],
-)
+)  # fmt: skip
 def test_empty_fields_are_omitted(got, allowed, hint, details, origin):
     error = InputError("S", got, allowed, hint, origin)
     assert str(error) == ("O: S" if origin else "S") + details
@@ -50,15 +44,13 @@ def test_empty_fields_are_omitted(got, allowed, hint, details, origin):
 def test_at_adds_an_origin_to_a_copy():
     error = InputError("dim", "0")
     located = error.at("my.yaml:7")
-    assert str(located) == "my.yaml:7: dim: 0"
-    assert fields(located) == {**fields(error), "origin": "my.yaml:7"}
+    assert (str(located), fields(located)) == ("my.yaml:7: dim: 0", {**fields(error), "origin": "my.yaml:7"})
     assert error.origin == ""
 
 
 def test_origins_are_printed_from_the_outermost():
     error = InputError("dim", "0").at("model").at("my.yaml:7").at("runs/1")
-    assert error.origin == "runs/1: my.yaml:7: model"
-    assert str(error) == "runs/1: my.yaml:7: model: dim: 0"
+    assert (error.origin, str(error)) == ("runs/1: my.yaml:7: model", "runs/1: my.yaml:7: model: dim: 0")
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r", "\x0b", "\u2028"])
@@ -75,8 +67,7 @@ def test_the_text_is_one_line_whatever_the_fields_contain(name, line_break):
 def test_pickling_keeps_every_field(error, protocol):
     for copied in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error), copy.deepcopy(error)):
         assert type(copied) is InputError
-        assert fields(copied) == fields(error)
-        assert str(copied) == str(error)
+        assert (fields(copied), str(copied)) == (fields(error), str(error))
 
 
 def fail():
@@ -90,8 +81,7 @@ def test_an_error_of_a_worker_process_keeps_its_fields():
 
 
 def test_an_error_on_one_line():
-    assert one_line(ValueError("a\n  b\tc")) == "a b c"
-    assert one_line(ValueError("x" * 300)) == "x" * 200
+    assert (one_line(ValueError("a\n  b\tc")), one_line(ValueError("x" * 300))) == ("a b c", "x" * 200)
     assert one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 

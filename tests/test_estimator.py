@@ -35,8 +35,7 @@ def spiral(items, seed=0):
     """Features [items, 15] that hide a number non-linearly, and the number."""
     random = np.random.default_rng(seed)
     y = random.uniform(0, 4, items)
-    X = np.stack([np.cos(2 * y), np.sin(2 * y), np.cos(y), *random.standard_normal((12, items))], 1)
-    return X, y
+    return np.stack([np.cos(2 * y), np.sin(2 * y), np.cos(y), *random.standard_normal((12, items))], 1), y
 
 
 X, Y = spiral(120)
@@ -104,8 +103,7 @@ def test_any_label_space_whole_in_part_or_as_a_list_of_its_parts():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_trains_by_its_name(name):
-    requires = LOSSES[name].requires
-    y = Y if requires in ("graded", "any") else STRINGS
+    y = Y if LOSSES[name].requires in ("graded", "any") else STRINGS
     trained = quick(loss=name, epochs=1).fit(X, y)
     untrained = quick(loss=name, epochs=0).fit(X, y)
     assert trained.embedding_.shape == (120, 3)
@@ -161,8 +159,7 @@ def test_the_seed_decides_and_no_global_generator_changes():
     assert not np.array_equal(first, quick(random_state=1).fit(X, Y).embedding_)
     assert torch.equal(torch.random.get_rng_state(), torch_state)
     assert np.array_equal(np.random.mtrand._rand.get_state()[1], numpy_state)
-    two = [quick(random_state=None).fit(X, Y).embedding_ for _ in range(2)]
-    assert not np.array_equal(*two)
+    assert not np.array_equal(*[quick(random_state=None).fit(X, Y).embedding_ for _ in range(2)])
 
 
 def test_a_loss_is_copied_and_its_parameters_train():
@@ -178,8 +175,7 @@ def test_a_loss_is_copied_and_its_parameters_train():
     quick(loss=loss).fit(X, Y)
     assert loss.scale.item() == 1
     memory = contml.CrossBatchMemory(contml.RAWLoss(), 64, embedding_dim=3)
-    lengths = np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1)
-    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(quick(loss=memory).fit(X, STRINGS).embedding_, axis=1), 1, atol=1e-5)
     assert memory.steps == 0
 
 
@@ -198,8 +194,7 @@ def test_cross_validation_on_a_label_space():
     space = contml.GeoLabels(np.stack([Y * 20, Y * 40], 1))
     parts = [space[[row]] for row in range(len(space))]
     scores = cross_val_score(quick(), X, parts, cv=3, error_score="raise")
-    folds = np.array_split(np.arange(len(X)), 3)
-    for fold, found in zip(folds, scores, strict=True):
+    for fold, found in zip(np.array_split(np.arange(len(X)), 3), scores, strict=True):
         kept = np.setdiff1d(np.arange(len(X)), fold)
         assert quick().fit(X[kept], space[kept.tolist()]).score(X[fold], space[fold.tolist()]) == found
 
@@ -216,25 +211,18 @@ def test_fits_in_a_thread():
 
 REFUSED = [
     ({"loss": "log_ration"}, Y, ("loss", "'log_ration'")),
-    ({"loss": contml.LogRatioLoss}, Y, ("loss", "the class LogRatioLoss")),
-    ({"loss": 3}, Y, ("int", "not a loss")),
+    ({"loss": contml.LogRatioLoss}, Y, ("loss", "the class LogRatioLoss")), ({"loss": 3}, Y, ("int", "not a loss")),
     ({}, STRINGS, ("loss log_ratio", "classes")),
     ({"loss": contml.LogRatioLoss()}, STRINGS, ("LogRatioLoss", "classes")),
     ({"loss": "proxy_anchor"}, Y, ("loss proxy_anchor", "graded labels")),
-    ({"loss": "raw"}, Y, ("loss raw", "graded labels")),
-    ({"labels": "numbers"}, STRINGS, ("y", "not numbers")),
+    ({"loss": "raw"}, Y, ("loss raw", "graded labels")), ({"labels": "numbers"}, STRINGS, ("y", "not numbers")),
     ({}, np.array(["a", 2, None] * 40, dtype=object), ("y", "not numbers")),
     ({}, np.arange(120).astype("datetime64[D]"), ("y", "datetime64[D]")),
-    ({}, sparse.csr_array(np.stack([Y, Y], 1)), ("y", "sparse")),
-    ({"labels": "class"}, Y, ("labels", "'class'")),
-    ({"dim": 0}, Y, ("dim", "0")),
-    ({"hidden": 128}, Y, ("hidden", "128")),
-    ({"hidden": (16, 0)}, Y, ("hidden", "0")),
-    ({"batch_size": 1}, Y, ("batch_size", "1")),
-    ({"epochs": 1.5}, Y, ("epochs", "1.5")),
-    ({"learning_rate": 0}, Y, ("learning_rate", "0")),
-    ({"device": "gpu"}, Y, ("device", "'gpu'")),
-]
+    ({}, sparse.csr_array(np.stack([Y, Y], 1)), ("y", "sparse")), ({"labels": "class"}, Y, ("labels", "'class'")),
+    ({"dim": 0}, Y, ("dim", "0")), ({"hidden": 128}, Y, ("hidden", "128")), ({"hidden": (16, 0)}, Y, ("hidden", "0")),
+    ({"batch_size": 1}, Y, ("batch_size", "1")), ({"epochs": 1.5}, Y, ("epochs", "1.5")),
+    ({"learning_rate": 0}, Y, ("learning_rate", "0")), ({"device": "gpu"}, Y, ("device", "'gpu'")),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("options", "y", "message"), REFUSED)
@@ -257,5 +245,4 @@ def test_diverged_training_is_refused():
 @pytest.mark.filterwarnings("ignore:the network has its initial weights")  # without a positive there is no gradient
 @pytest.mark.parametrize("many", [2, 3, 5])
 def test_few_items_of_many_classes(many):
-    found = quick(**CLASSES).fit(X[:many], list(range(many)))
-    assert found.embedding_.shape == (many, 3)
+    assert quick(**CLASSES).fit(X[:many], list(range(many))).embedding_.shape == (many, 3)

@@ -82,8 +82,7 @@ def test_any_step_of_writing_may_fail(tmp_path, monkeypatch, call):
     with monkeypatch.context() as patch, refuses(str(path), got="No space left on device"):
         patch.setattr(*((os, "fsync") if call == "fsync" else (Path, call)), fail)
         write(path, lambda temporary: temporary.write_text("new"))
-    assert path.read_text() == "old"
-    assert [*tmp_path.iterdir()] == [path]
+    assert (path.read_text(), [*tmp_path.iterdir()]) == ("old", [path])
 
 
 def test_an_error_of_another_file_names_that_file(tmp_path):
@@ -234,18 +233,11 @@ def test_a_record_of_another_form_is_refused(tmp_path, spoil):
 @pytest.mark.parametrize(
     "row",
     [
-        "[]",
-        '{"event": "train"}',
-        '{"step": "3"}',
-        '{"step": 1, "loss": NaN}',
-        f'{{"step": 1, "loss": {"9" * 400}}}',
-        '{"step": 1, "loss": "high"}',
-        '{"step": 1, "event": "evaluation"}',
-        '{"step": 1, "event": "evaluation", "split": "all"}',
-        "[" * 100_000,
-        "\xff",
+        "[]", '{"event": "train"}', '{"step": "3"}', '{"step": 1, "loss": NaN}', f'{{"step": 1, "loss": {"9" * 400}}}',
+        '{"step": 1, "loss": "high"}', '{"step": 1, "event": "evaluation"}',
+        '{"step": 1, "event": "evaluation", "split": "all"}', "[" * 100_000, "\xff",
     ],
-)
+)  # fmt: skip
 def test_a_row_of_metrics_of_another_form_is_refused(tmp_path, row):
     run = Run(tmp_path)
     run.log({"event": "train", "epoch": 0.5, "step": 1, "loss": 2.0})

@@ -17,17 +17,9 @@ from support.miniature import TINY
 import contml
 
 HEAVY = (
-    "accelerate",
-    "faiss",
-    "gensim",
-    "llvmlite",
-    "matplotlib",
-    "numba",
-    "rapidfuzz",
-    "scipy.sparse",
-    "sklearn",
+    "accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "rapidfuzz", "scipy.sparse", "sklearn",
     "torchvision",
-)
+)  # fmt: skip
 
 
 def loaded_after(code, names, *, cwd=None):
@@ -56,17 +48,13 @@ assert contml.testing is sys.modules["contml.testing"]
 
 
 LIGHT = [
-    (["--help"], ""),
-    (["--version"], ""),
-    (["train", "--help"], ""),
-    (["trian"], "No such command 'trian'"),
+    (["--help"], ""), (["--version"], ""), (["train", "--help"], ""), (["trian"], "No such command 'trian'"),
     (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
     (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
     (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
     (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
     (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
-    (["train", "--resume", "nothing"], "nothing: no such run folder"),
-    (["list", "losess"], "'losess'"),
+    (["train", "--resume", "nothing"], "nothing: no such run folder"), (["list", "losess"], "'losess'"),
     (["list", "configs"], ""),
     (["train", "classes/synthetic", "training.val_share=1.5"], "training.val_share: 1.5; must be above 0 and at"),
     (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
@@ -80,7 +68,7 @@ LIGHT = [
     (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
     (["benchmark", "graded_feature"], "did you mean 'graded_features'?"),
     (["benchmark", "graded_features", "data=a", "weights=b", "--only", "room"], "did you mean 'rooms'?"),
-]
+]  # fmt: skip
 
 
 #: Data of one's own that are wrong at first sight.
@@ -160,8 +148,7 @@ def test_no_circle_of_imports_has_more_than_two_modules():
     pairs = [(index[a], index[b]) for a in names for b in graph.find_modules_directly_imported_by(a)]
     edges = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(len(names), len(names)))
     circles = connected_components(edges, connection="strong")[1]
-    large = [set(np.array(names)[circles == n].tolist()) for n in np.flatnonzero(np.bincount(circles) > 2)]
-    assert large == []
+    assert [set(np.array(names)[circles == n].tolist()) for n in np.flatnonzero(np.bincount(circles) > 2)] == []
 
 
 def test_a_task_of_another_package_is_code_of_that_package(tmp_path):

@@ -90,8 +90,7 @@ def test_nothing_is_written_through_a_link(folder, private):
     (folder / ".lock").symlink_to("segment")
     with refuses(str(folder), "cannot be locked"), locked(folder):
         pass
-    assert private.read_text() == "secret"
-    assert (folder / "segment").read_text() == "all"
+    assert (private.read_text(), (folder / "segment").read_text()) == ("secret", "all")
 
 
 def test_a_cache_does_not_lead_elsewhere(tmp_path, private):
@@ -119,20 +118,13 @@ def test_only_what_was_indexed_is_shown(tmp_path, private):
 
 
 READERS = {
-    "features .npy": (".npy", read_features),
-    "features .npz": (".npz", read_features),
-    "features .parquet": (".parquet", read_features),
-    "finished .npy": (".npy", finished_file),
-    "finished .npz": (".npz", finished_file),
-    "finished .parquet": (".parquet", finished_file),
-    "matrix": (".npy", contml.MatrixLabels),
-    "table": (".parquet", read_table),
-    "sheet": (".xlsx", read_table),
-    "packed": (".csv.gz", read_table),
-    "weights": (".pth", weights.read),
-    "tensors": (".safetensors", load_tensors),
+    "features .npy": (".npy", read_features), "features .npz": (".npz", read_features),
+    "features .parquet": (".parquet", read_features), "finished .npy": (".npy", finished_file),
+    "finished .npz": (".npz", finished_file), "finished .parquet": (".parquet", finished_file),
+    "matrix": (".npy", contml.MatrixLabels), "table": (".parquet", read_table), "sheet": (".xlsx", read_table),
+    "packed": (".csv.gz", read_table), "weights": (".pth", weights.read), "tensors": (".safetensors", load_tensors),
     "matlab": (".mat", read_mat),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("suffix", "read"), READERS.values(), ids=READERS)

@@ -45,8 +45,7 @@ def test_a_ratio_of_two_labels_has_no_unit():
     """The labels have it: 50,000 USD is x 2.00 of 25,000 USD. So do no titles of tables and plots."""
     labels = NumberLabels(torch.tensor([25_000.0, 50_000.0]).log())
     labels.measure = Measure("USD", 1.0, "ratio", "price")
-    assert labels.text(1) == "50,000 USD"
-    assert labels.measure.text(float(labels.pairwise([0], [1]))) == "x 2.00"
+    assert (labels.text(1), labels.measure.text(float(labels.pairwise([0], [1])))) == ("50,000 USD", "x 2.00")
     assert labels.measure.difference(1.0, 1.5, 0.25) == "x 1.65 (1.28 to 2.12)"
     assert distance_title(labels.measure) == "label distance in price"
     evaluation = Evaluation("", 2, 1, {}, 0.5, measure=labels.measure)
@@ -58,8 +57,7 @@ def test_means_of_factors_are_geometric():
     factors = [2.0, 8.0]
     ratio = Measure("", 0.5, "ratio")
     mean = sum(math.log(x) / 0.5 for x in factors) / 2
-    assert ratio.of(mean) == pytest.approx(4)
-    assert ratio.gap(mean, math.log(2) / 0.5) == pytest.approx(2)
+    assert (ratio.of(mean), ratio.gap(mean, math.log(2) / 0.5)) == (pytest.approx(4), pytest.approx(2))
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,7 @@ CALLS = {
 
 def prepare(folder):
     """What the commands find where they are typed."""
-    rows = dials(folder, 40)
-    write_table(folder / "items.csv", rows, ["image", "reading", "colour", "maker"])
+    write_table(folder / "items.csv", dials(folder, 40), ["image", "reading", "colour", "maker"])
     pose_files(folder / "own")
     pose_files(folder / "broken")
     (folder / "broken" / "images" / "person03.jpg").write_text("<html>404</html>")

@@ -31,12 +31,8 @@ from contml.tasks.layout import lsun
 
 NAMES = "zero one two three four five six seven eight nine ten eleven twelve"
 WORDS = {word: float(number) for number, word in enumerate(NAMES.split())} | {
-    "an": 1.0,
-    "eighteen": 18.0,
-    "twenty": 20.0,
-    "fifth": 5.0,
-    "tenth": 10.0,
-}
+    "an": 1.0, "eighteen": 18.0, "twenty": 20.0, "fifth": 5.0, "tenth": 10.0,
+}  # fmt: skip
 #: A number; one with its interval; the cell of a table.
 N, PLUS, CELL = r"([+-]?[\d.,]*\d(?:e[+-]?\d+)?)", r"([+-]?[\d.]+) ± ([\d.]+)", r"[^|]*"
 WORD = "((?i:" + "|".join(WORDS) + "))"
@@ -111,8 +107,7 @@ def mean(name: str, method: str, metric: str = "value", oracle: str = "") -> flo
 
 def less(name: str, method: str, other: str, metric: str = "value") -> list[float]:
     """The difference of two methods, paired by seed, and its interval."""
-    pairs = zip(measured(name, method, metric), measured(name, other, metric), strict=True)
-    return spread([a - b for a, b in pairs])
+    return spread([a - b for a, b in zip(measured(name, method, metric), measured(name, other, metric), strict=True)])
 
 
 def stated(name: str, phrase: str) -> float:
@@ -229,12 +224,9 @@ def halves() -> list[list[float]]:
 
 #: Training images of the published data sets.
 IMAGES = {
-    "classes/cub": cub.PUBLISHED,
-    "classes/cars": cars.PUBLISHED,
-    "classes/sop": sop.PUBLISHED,
-    "classes/inshop": inshop.PUBLISHED,
-    "layout/lsun": {"train": lsun._TRAINING},
-}
+    "classes/cub": cub.PUBLISHED, "classes/cars": cars.PUBLISHED, "classes/sop": sop.PUBLISHED,
+    "classes/inshop": inshop.PUBLISHED, "layout/lsun": {"train": lsun._TRAINING},
+}  # fmt: skip
 
 
 def batch(values: dict[str, Any]) -> int:
@@ -429,8 +421,7 @@ def test_results_that_a_page_names_exist(page):
 
 def in_lines(page: str, heading: str, until: str) -> list[str]:
     """The lines of a page after a heading, before another one."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return text.split(f"{heading}\n", 1)[1].split(f"\n{until}", 1)[0].splitlines()
+    return (ROOT / page).read_text(encoding="utf-8").split(f"{heading}\n", 1)[1].split(f"\n{until}", 1)[0].splitlines()
 
 
 #: The parts of docs/losses.md that say which loss to take: the first heading, and the one after the part.

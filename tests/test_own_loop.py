@@ -61,8 +61,7 @@ def test_losses_are_modules_of_torch(make):
 @pytest.mark.parametrize("make", [contml.LogRatioLoss, contml.DenseTripletLoss])
 def test_losses_can_be_compiled(make):
     x, labels = torch.randn(20, DIM), ages()[range(20)]
-    compiled = torch.compile(make(), backend="eager")
-    torch.testing.assert_close(compiled(x, labels), make()(x, labels))
+    torch.testing.assert_close(torch.compile(make(), backend="eager")(x, labels), make()(x, labels))
 
 
 def test_a_loss_a_label_space_and_a_sampler_of_ones_own():
@@ -89,8 +88,7 @@ def test_a_loss_a_label_space_and_a_sampler_of_ones_own():
     assert all(map(torch.isfinite, torch.tensor(values)))
     assert contml.evaluate(embeddings, labels).metrics["label_distance@10"] > 0
     sampler = contml.sampling.DenseSampler(24, 4, 5, labels=labels, seed=1)
-    loader = torch.utils.data.DataLoader(FEATURES, batch_sampler=sampler)
-    assert next(iter(loader)).shape == (24, 6)
+    assert next(iter(torch.utils.data.DataLoader(FEATURES, batch_sampler=sampler))).shape == (24, 6)
 
 
 def within(distances, label_distances):

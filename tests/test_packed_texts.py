@@ -33,12 +33,10 @@ def test_texts_are_a_list():
     assert texts != [*TEXTS[:-1], "other"]
     assert texts != Texts(["a.pngä", *TEXTS[2:]])
     assert Texts(["ab", "c"]) != Texts(["a", "bc"])
-    assert list(texts[1:4]) == TEXTS[1:4]
-    assert texts[::-2] == TEXTS[::-2]
+    assert (list(texts[1:4]), texts[::-2]) == (TEXTS[1:4], TEXTS[::-2])
     assert taken(texts, [3, 0, 3]) == [TEXTS[3], TEXTS[0], TEXTS[3]] == taken(TEXTS, [3, 0, 3])
     assert "ä/日本.jpg" in texts
-    assert texts.index("") == 1
-    assert pickle.loads(pickle.dumps(texts)) == texts
+    assert (texts.index(""), pickle.loads(pickle.dumps(texts))) == (1, texts)
     assert not Texts([])
     with pytest.raises(IndexError):
         texts[len(TEXTS)]
@@ -48,15 +46,13 @@ def test_texts_are_numbered_ordered_and_found():
     values = ["b", "a", "b", "", "\udcff", "a\x00"]
     texts = Texts(values)
     different, numbers = texts.numbered()
-    assert [different[number] for number in numbers] == values
-    assert different == [*dict.fromkeys(values)]
+    assert ([different[number] for number in numbers], different) == (values, [*dict.fromkeys(values)])
     assert texts.taken(texts.order()) == sorted(values)
     assert texts.positions(Texts(["a", "b"])).tolist() == [1, 0, 1, -1, -1, -1]
     assert joined([texts, texts], "\t") == [f"{value}\t{value}" for value in values]
     assert texts.is_empty.tolist() == [not value for value in values]
     distinct = Texts(["a", "b", "c"])
-    assert distinct.num_different() == 3
-    assert distinct.taken([0, 2]).num_different() == 2
+    assert (distinct.num_different(), distinct.taken([0, 2]).num_different()) == (3, 2)
     assert distinct.taken([2, 0, 2]).num_different() == 2
 
 
@@ -75,8 +71,7 @@ def test_numbers_and_positions_are_those_of_a_list(seed):
     values, others = drawn(), drawn()
     for texts, expected in ((Texts(values), values), (Texts([*others, *values])[len(others) :], values)):
         different, numbers = texts.numbered()
-        assert different == [*dict.fromkeys(expected)]
-        assert [different[number] for number in numbers] == expected
+        assert (different, [different[number] for number in numbers]) == ([*dict.fromkeys(expected)], expected)
         found = [others.index(value) if value in others else -1 for value in expected]
         assert texts.positions(Texts(others)).tolist() == found
 
@@ -84,20 +79,17 @@ def test_numbers_and_positions_are_those_of_a_list(seed):
 def test_packed_texts_are_read_again():
     for values in (TEXTS, [], [""], ["a"]):
         assert Texts.of_packed(*Texts(values).packed()) == Texts(values)
-    part = Texts(["ab", "c", "de"]).taken([1, 2])
-    assert Texts.of_packed(*part.packed()) == ["c", "de"]
+    assert Texts.of_packed(*Texts(["ab", "c", "de"]).taken([1, 2]).packed()) == ["c", "de"]
     with pytest.raises(ValueError, match="lengths"):
         Texts.of_packed(np.zeros(3, np.uint8), np.array([1, 1], np.int32))
 
 
 def test_features_are_a_list_of_vectors():
-    values = np.arange(12, dtype=np.float32).reshape(4, 3)
-    vectors = Vectors(values, ImageFiles(["a", "b"]), np.array([3, 1]))
+    vectors = Vectors(np.arange(12, dtype=np.float32).reshape(4, 3), ImageFiles(["a", "b"]), np.array([3, 1]))
     assert [vector.values.tolist() for vector in vectors] == [[9, 10, 11], [3, 4, 5]]
     assert vectors[-1].picture == ImageFile(Path("b"))
     split = Split(vectors, ["a", "b"], NumberLabels(torch.arange(2.0)))
-    assert split.feature_dim == 3
-    assert split.subset([1]).image(0).tolist() == [3, 4, 5]
+    assert (split.feature_dim, split.subset([1]).image(0).tolist()) == (3, [3, 4, 5])
     assert isinstance(split.subset([1]).images, Vectors)
 
 
@@ -115,8 +107,7 @@ def test_image_files_are_a_list_of_image_sources():
     paths = ["a.png", "./b/c.png", "a\udcff.png"]
     files = ImageFiles(paths)
     expected = [ImageFile(Path(path)) for path in paths]
-    assert [*files] == expected
-    assert [*files[1:]] == expected[1:]
+    assert ([*files], [*files[1:]]) == (expected, expected[1:])
     split = Split(files, paths, NumberLabels(torch.arange(3.0)))
     assert split.images is files
     assert split.feature_dim is None
@@ -150,8 +141,7 @@ def crops(folder, random, count):
 def test_copies_of_files_and_of_crops_are_found(tmp_path, kind):
     sources = crops(tmp_path, np.random.default_rng(0), 60)[kind]
     split = Split(sources, [*map(str, range(60))], NumberLabels(torch.arange(60.0)))
-    assert [*split.images] == sources
-    assert [*split.subset([7, 3, 8]).images] == [sources[row] for row in (7, 3, 8)]
+    assert ([*split.images], [*split.subset([7, 3, 8]).images]) == (sources, [sources[row] for row in (7, 3, 8)])
 
     def image(row):
         """What is equal for equal images; a file that is missing equals those of its path."""
@@ -159,16 +149,14 @@ def test_copies_of_files_and_of_crops_are_found(tmp_path, kind):
         return file.read_bytes() if file.exists() else file, crop
 
     images = [*map(image, range(60))]
-    numbers = copies.same_images(split.images[:25], split.images[25:])
-    assert numbers.tolist() == [images.index(each) for each in images]
+    assert copies.same_images(split.images[:25], split.images[25:]).tolist() == [images.index(each) for each in images]
 
 
 @given(st.lists(st.lists(st.text(max_size=2), max_size=3)), st.randoms())
 def test_lists_of_texts_are_lists(lists, random):
     packed = TextLists(iter(lists))
     assert packed == lists == [*packed] == [packed[row] for row in range(len(lists))]
-    assert packed.texts == [text for texts in lists for text in texts]
-    assert packed.lengths.tolist() == [*map(len, lists)]
+    assert (packed.texts, packed.lengths.tolist()) == ([text for texts in lists for text in texts], [*map(len, lists)])
     assert packed == TextLists(lists) == pickle.loads(pickle.dumps(packed))
     assert (packed == [*lists, []]) is (packed == TextLists([*lists, []])) is False
     rows = [random.randrange(len(lists)) for _ in range(5 if lists else 0)]
@@ -188,10 +176,8 @@ def test_equal_texts_in_other_lists_differ():
 def test_classes_of_packed_texts_are_those_of_a_list(names):
     names = [*names, *(normalize("NFD", name) for name in names), "é", "e\u0301", ""]
     packed, listed = ClassLabels(Texts(names)), ClassLabels(names)
-    assert packed.names == listed.names
-    assert packed.class_ids.tolist() == listed.class_ids.tolist()
-    assert packed.digests() == listed.digests()
-    assert packed.fingerprint() == listed.fingerprint()
+    assert (packed.names, packed.class_ids.tolist()) == (listed.names, listed.class_ids.tolist())
+    assert (packed.digests(), packed.fingerprint()) == (listed.digests(), listed.fingerprint())
     assert packed.arguments() == listed.arguments()
     part = packed[[0, len(names) - 1, 0]].as_root()
     assert (part.names, part.digests()) == (

@@ -20,8 +20,7 @@ def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
     modes, sync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: modes.append(fcntl.fcntl(file, fcntl.F_GETFL)) or sync(file))
     write(tmp_path / "a", lambda temporary: temporary.write_text("content"))
-    assert (tmp_path / "a").read_text() == "content"
-    assert [mode & os.O_ACCMODE for mode in modes] == [os.O_RDWR]
+    assert ((tmp_path / "a").read_text(), [mode & os.O_ACCMODE for mode in modes]) == ("content", [os.O_RDWR])
 
 
 def test_items_on_two_drives_keep_their_names(monkeypatch):

@@ -38,8 +38,7 @@ WANTED |= {f"ice_sop_{c}x{k}": ("3.4", [f"{c} x {k}"], "") for c, k in ((90, 2),
 
 def table(section):
     """The head and the rows of the table of a section."""
-    text = PUBLISHED.read_text(encoding="utf-8").split(f"\n### {section} ")[1]
-    lines = re.split("\n##", text)[0].splitlines()
+    lines = re.split("\n##", PUBLISHED.read_text(encoding="utf-8").split(f"\n### {section} ")[1])[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     return rows[0], rows[2:]
 
@@ -80,8 +79,7 @@ def rows_of_page():
 
 @pytest.mark.parametrize("name", WANTED)
 def test_a_row_of_the_page_quotes_its_row_whole(name):
-    published = rows_of_page()[name].config.parts["published"].build()
-    assert published.metrics == pytest.approx(row(*WANTED[name]))
+    assert rows_of_page()[name].config.parts["published"].build().metrics == pytest.approx(row(*WANTED[name]))
 
 
 def test_no_other_row_or_config_has_published_numbers():

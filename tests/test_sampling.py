@@ -42,8 +42,7 @@ def epoch_of(sampler, epoch=0):
 def dense_samplers(draw):
     """(sampler, label distances): any sizes that fit, on labels with ties and copies."""
     space = VectorLabels(draw(label_vectors(size=draw(st.integers(2, 24)))))
-    items = len(space)
-    batch_size = draw(st.integers(2, items))
+    batch_size = draw(st.integers(2, len(space)))
     anchors = draw(st.integers(1, batch_size // 2))
     neighbours = draw(st.integers(1, batch_size // anchors - 1))
     options = {"all_anchors": draw(st.booleans()), "batches": draw(st.sampled_from([None, 1, 5]))}
@@ -66,11 +65,9 @@ def test_dense_batches_are_anchors_their_neighbours_and_a_rest(made):
             assert all(type(row) is int and 0 <= row < items for row in rows)
             anchors += rows[:a]
             group = list(dict.fromkeys([*rows[:a], *(n for row in rows[:a] for n in nearest[row])]))
-            assert rows[: len(group)] == group
-            assert sampler.batch(epoch, len(anchors) // a - 1) == rows
+            assert (rows[: len(group)], sampler.batch(epoch, len(anchors) // a - 1)) == (group, rows)
         if sampler.batches is None:  # the last batch is filled from the start
-            assert len(sampler) == -(-items // a)
-            assert sorted(anchors[:items]) == list(range(items))
+            assert (len(sampler), sorted(anchors[:items])) == (-(-items // a), list(range(items)))
             assert anchors[items:] == anchors[: len(anchors) - items]
         else:
             assert len(sampler) == sampler.batches
@@ -79,8 +76,7 @@ def test_dense_batches_are_anchors_their_neighbours_and_a_rest(made):
 def chi_square(counts, expected):
     """Standard deviations by which a chi-square statistic is above or below what chance gives."""
     freedom = len(counts) - 1
-    statistic = sum((count - expected) ** 2 / expected for count in counts)
-    return (statistic - freedom) / (2 * freedom) ** 0.5
+    return (sum((count - expected) ** 2 / expected for count in counts) - freedom) / (2 * freedom) ** 0.5
 
 
 def test_the_rest_of_a_dense_batch_is_uniform():
@@ -89,14 +85,12 @@ def test_the_rest_of_a_dense_batch_is_uniform():
     batches = epoch_of(sampler)
     assert sampler.neighbours[7].tolist() == [6]
     rest = Counter(row for rows in batches if rows[0] == 7 for row in rows[2:])
-    assert set(rest) == set(range(20)) - {6, 7}
-    assert rest.total() == 400 * 6
+    assert (set(rest), rest.total()) == (set(range(20)) - {6, 7}, 400 * 6)
     assert abs(chi_square(list(rest.values()), 400 * 6 / 18)) < 4
     # By position as well: nothing sorts the rest.
     last = Counter(rows[-1] for rows in batches if rows[0] == 7)
     assert abs(chi_square([last[row] for row in set(range(20)) - {6, 7}], 400 / 18)) < 4
-    pairs = Counter(tuple(sorted(rows[2:4])) for rows in batches if rows[0] == 7)
-    assert len(pairs) > 100  # of 153
+    assert len(Counter(tuple(sorted(rows[2:4])) for rows in batches if rows[0] == 7)) > 100  # of 153
 
 
 @settings(max_examples=40, deadline=None)
@@ -116,8 +110,7 @@ def test_uniform_gives_each_item_once(items, data):
 
 
 def test_uniform_is_uniform():
-    sampler = UniformSampler(3, batches=4000, labels=line(10))
-    batches = epoch_of(sampler)
+    batches = epoch_of(UniformSampler(3, batches=4000, labels=line(10)))
     counts = Counter(row for rows in batches for row in rows)
     assert abs(chi_square([counts[row] for row in range(10)], 1200)) < 4
     first = Counter(rows[0] for rows in batches)
@@ -184,8 +177,7 @@ def test_triplet_batches_are_anchors_positives_negatives(made):
     sampler, ids = made
     count, sizes = sampler.triplets, Counter(ids)
     paired = [c for c, size in sizes.items() if size > 1]
-    assert sampler.anchors == count
-    assert len(sampler) == len(ids) // (3 * count)
+    assert (sampler.anchors, len(sampler)) == (count, len(ids) // (3 * count))
     for epoch in (0, 1):
         for step, rows in enumerate(epoch_of(sampler, epoch)):
             assert all(type(row) is int for row in rows)
@@ -199,8 +191,7 @@ def test_triplet_batches_are_anchors_positives_negatives(made):
             # No item appears twice while there are others.
             pairs = rows[: 2 * count]
             for c, number in of_anchors.items():
-                of_class = [row for row in pairs if ids[row] == c]
-                assert len(set(of_class)) == min(2 * number, sizes[c])
+                assert len({row for row in pairs if ids[row] == c}) == min(2 * number, sizes[c])
             for i, row in enumerate(rows[2 * count :]):
                 before = {*pairs, *rows[2 * count : 2 * count + i]}
                 unused = [r for r in range(len(ids)) if r not in before and ids[r] != ids[rows[i]]]
@@ -223,8 +214,7 @@ def test_the_classes_of_triplets_are_each_used_once_a_pass():
 
 def test_the_items_of_triplets_are_uniform():
     # A class of 12 and one of 4: every other item is a positive, or a negative, equally often.
-    sampler = TripletSampler(1, batches=8000, labels=ClassLabels([0] * 12 + [1] * 4 + [2] * 2))
-    batches = epoch_of(sampler)
+    batches = epoch_of(TripletSampler(1, batches=8000, labels=ClassLabels([0] * 12 + [1] * 4 + [2] * 2)))
     pairs = Counter((a, p) for a, p, _ in batches if a < 12)
     assert len(pairs) == 12 * 11
     assert abs(chi_square(list(pairs.values()), pairs.total() / len(pairs))) < 4
@@ -263,8 +253,7 @@ def test_the_next_epoch_follows_if_nobody_asks_for_a_batch_after_the_last(name):
         assert sampler.state_dict() == {"seed": 0, "epoch": epoch + 1, "step": 0}
     resumed = MADE[name](seed=99)
     resumed.load_state_dict({"seed": 0, "epoch": 1, "step": steps})
-    assert resumed.state_dict() == {"seed": 0, "epoch": 2, "step": 0}
-    assert list(resumed) == epoch_of(MADE[name](), 2)
+    assert (resumed.state_dict(), list(resumed)) == ({"seed": 0, "epoch": 2, "step": 0}, epoch_of(MADE[name](), 2))
 
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in MADE), ("dense", 2)])
@@ -284,8 +273,7 @@ def test_seeds_and_epochs_differ_and_global_state_does_not_count(name):
     assert epoch_of(MADE[name]()) == first
     assert epoch_of(sampler, 1) != first
     assert epoch_of(MADE[name](seed=1)) != first
-    assert len(MADE[name](batches=2)) == 2
-    assert epoch_of(MADE[name](batches=2)) == first[:2]
+    assert (len(MADE[name](batches=2)), epoch_of(MADE[name](batches=2))) == (2, first[:2])
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -343,8 +331,7 @@ def test_fitting_options_are_the_largest_batches_that_items_fill(classes, sizes)
     }
     for sampler, options in wanted.items():
         fitting = fitting_options({**options, "batches": 2}, labels)
-        batch = sampler(**fitting, labels=labels).batch(0, 0)
-        assert len(batch) <= len(labels)
+        assert len(sampler(**fitting, labels=labels).batch(0, 0)) <= len(labels)
         assert all(1 <= fitting[name] <= options[name] for name in options)
         with suppress(InputError):
             sampler(**options, labels=labels)

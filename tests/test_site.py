@@ -38,8 +38,7 @@ def public_names(module):
 def test_every_public_package_has_a_page():
     parts = {path.stem for path in (ROOT / "contml").iterdir() if not path.is_symlink()}
     modules = parts - {"__init__", "__pycache__", "py"}
-    pages = {path.stem for path in (ROOT / "docs" / "api").iterdir()}
-    assert pages == {*(modules - INTERNAL), "contml"}
+    assert {path.stem for path in (ROOT / "docs" / "api").iterdir()} == {*(modules - INTERNAL), "contml"}
 
 
 @pytest.mark.slow

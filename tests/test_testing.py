@@ -50,13 +50,10 @@ def test_nearest_is_not_symmetric():
 
 #: Rules that do not apply to a loss by design, besides "empty" for losses with proxies.
 SKIPPED: dict[str, tuple[str, ...]] = {
-    "n_pairs": ("permutation",),
-    "angular": ("permutation",),
-    "ranked_list": ("gradcheck",),
-    "instance_cross_entropy": ("gradcheck",),
-    "graded_instance_cross_entropy": ("gradcheck",),
+    "n_pairs": ("permutation",), "angular": ("permutation",), "ranked_list": ("gradcheck",),
+    "instance_cross_entropy": ("gradcheck",), "graded_instance_cross_entropy": ("gradcheck",),
     "rank_sim": ("gradcheck",),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -90,12 +87,9 @@ def test_a_loss_for_graded_labels_on_labels_that_come_again(loss):
 
 
 SAMPLER_OPTIONS = {
-    "dense": {"batch_size": 8, "anchors_per_batch": 2, "neighbours": 2},
-    "uniform": {"batch_size": 6},
-    "classes": {"classes": 3, "instances": 2},
-    "triplets": {"triplets": 3},
-    "judged": {"batch_size": 6},
-}
+    "dense": {"batch_size": 8, "anchors_per_batch": 2, "neighbours": 2}, "uniform": {"batch_size": 6},
+    "classes": {"classes": 3, "instances": 2}, "triplets": {"triplets": 3}, "judged": {"batch_size": 6},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -486,8 +480,7 @@ def test_a_loss_does_not_change():
     loss, margin = Counts(), MarginLoss()
     check_loss(loss)
     check_loss(margin)
-    assert loss.calls == 0
-    assert margin.boundary.dtype == torch.float32
+    assert (loss.calls, margin.boundary.dtype) == (0, torch.float32)
     assert margin.boundary.grad is None
 
 
@@ -504,8 +497,7 @@ class BrokenSampler(BatchSampler):
         return self.length
 
     def batch(self, epoch, step):
-        rows = np.random.default_rng([epoch, step]).permutation(30)[:4].tolist()
-        return self.change(rows, epoch, step)
+        return self.change(np.random.default_rng([epoch, step]).permutation(30)[:4].tolist(), epoch, step)
 
     def change(self, rows, epoch, step):
         return rows

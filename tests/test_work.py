@@ -52,10 +52,8 @@ def test_items_are_done_in_order_and_once(results, tmp_path):
     done = []
     work.run(NUMBERS[:5], partial(square, tmp_path, 0), results, on_done=done.append)
     work.run(NUMBERS, partial(square, tmp_path, 0), results, on_done=done.append)
-    assert done == NUMBERS
-    assert [*begun(tmp_path)] == [*range(8)]
-    assert {len(processes) for processes in begun(tmp_path).values()} == {1}
-    assert values(results) == SQUARES
+    assert (done, [*begun(tmp_path)]) == (NUMBERS, [*range(8)])
+    assert ({len(processes) for processes in begun(tmp_path).values()}, values(results)) == ({1}, SQUARES)
 
 
 def test_several_processes(results, tmp_path, monkeypatch):
@@ -220,12 +218,10 @@ def test_a_second_command_is_refused(tmp_path):
     first.send_signal(signal.SIGSTOP)  # until the other one has ended
     second = start(tmp_path, 6, 0.15)
     _, errors = second.communicate(timeout=60)
-    assert second.returncode == 1
-    assert errors == f"{tmp_path}: another command works on it; wait for it\n"
+    assert (second.returncode, errors) == (1, f"{tmp_path}: another command works on it; wait for it\n")
     first.send_signal(signal.SIGCONT)
     first.communicate(timeout=60)
-    assert first.returncode == 0
-    assert {len(processes) for processes in begun(tmp_path).values()} == {1}
+    assert (first.returncode, {len(processes) for processes in begun(tmp_path).values()}) == (0, {1})
 
 
 @pytest.mark.parametrize(

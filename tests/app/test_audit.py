@@ -44,8 +44,7 @@ def audited(tiny_run, tmp_path_factory):
 
 def test_each_item_is_judged_by_a_network_that_has_not_seen_it(audited, monkeypatch):
     run, found, lines, seen = audited
-    assert found.split_name == "train"
-    assert found.untrained == ""
+    assert (found.split_name, found.untrained) == ("train", "")
     names = found.split.names
     folds = draw_folds(names, 2)
     assert folds.tolist().count(0) == 20
@@ -84,8 +83,7 @@ def test_untrained_networks_are_named(accepted, tmp_path):
 @pytest.mark.slow
 def test_folds_of_few_items_have_smaller_batches(contml, accepted, tmp_path):
     """A batch of the run has all its items; a network without a fold has fewer, and the page says so."""
-    arguments = ["pose/synthetic", *TINY, "sampler.batch_size=40"]
-    accepted("train", *arguments, "--name", "few", "--runs", tmp_path / "runs")
+    accepted("train", "pose/synthetic", *TINY, "sampler.batch_size=40", "--name", "few", "--runs", tmp_path / "runs")
     (run,) = tmp_path.glob("runs/*/*/few")
     for _ in range(2):  # trained, and kept
         assert contml("audit", run, "--folds", 2)[0] == 0
@@ -149,8 +147,7 @@ def test_other_splits_need_no_training(run, monkeypatch):
 
 
 def test_frozen_features_need_no_training(tmp_path, monkeypatch):
-    rows = dials(tmp_path, 60)
-    write_table(tmp_path / "items.csv", rows, ["image", "reading"])
+    write_table(tmp_path / "items.csv", dials(tmp_path, 60), ["image", "reading"])
     own = OwnData(tmp_path / "items.csv", ["reading"])
     small = ["training.epochs=1", "training.select=none", "images.workers=0", "sampler.batches=5"]
     extract_features(load_table(own, None, [*small, "images.resize=32", "images.crop=32"]), tmp_path / "features.npz")

@@ -20,8 +20,7 @@ FILE = Path(__file__).with_name("expected.json")
 def main() -> None:
     before = json.loads(FILE.read_text(encoding="utf-8"))
     captions, sets = [row[0] for row in before["tokens"]], before["sets"]
-    apart = [{"caption": part} for text in captions for part in (text, "x")]
-    texts = PTBTokenizer().tokenize({0: apart})[0][::2]
+    texts = PTBTokenizer().tokenize({0: [{"caption": part} for text in captions for part in (text, "x")]})[0][::2]
     own = {image: [texts[caption]] for image, (caption, _) in enumerate(sets)}
     others = {image: [texts[row] for row in rows] for image, (_, rows) in enumerate(sets)}
     bleus, bleu_per_image = Bleu(4).compute_score(others, own, verbose=0)

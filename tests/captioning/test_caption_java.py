@@ -44,8 +44,7 @@ def test_without_the_package(monkeypatch, score):
 
 @needs_java
 def test_spice_downloads_nothing(monkeypatch):
-    package = pytest.importorskip("pycocoevalcap")
-    library = Path(next(iter(package.__path__))) / "spice" / "lib"
+    library = Path(next(iter(pytest.importorskip("pycocoevalcap").__path__))) / "spice" / "lib"
     if (library / "stanford-corenlp-3.6.0-models.jar").is_file():
         pytest.skip("the parser of SPICE is installed")
     monkeypatch.setattr("urllib.request.urlretrieve", lambda *_, **__: pytest.fail("it downloads"))

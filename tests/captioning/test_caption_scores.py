@@ -121,8 +121,7 @@ def test_of_references_equally_close_in_length_the_shorter_counts():
     """Lengths 2 and 4, caption of 3 words: r = 2, so that there is no penalty."""
     found = score_captions(["a dog runs"], [["a dog", "a dog runs fast"]]).corpus["bleu_1"]
     np.testing.assert_allclose(found, 1, atol=1e-8)
-    longer = score_captions(["a dog runs"], [["a dog runs fast"]]).corpus["bleu_1"]
-    assert longer == pytest.approx(math.exp(-1 / 3))
+    assert score_captions(["a dog runs"], [["a dog runs fast"]]).corpus["bleu_1"] == pytest.approx(math.exp(-1 / 3))
 
 
 @pytest.mark.parametrize("empty", ["", " ", ".", "!", "\U0001f600"])

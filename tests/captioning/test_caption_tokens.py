@@ -45,8 +45,7 @@ def test_tokens_may_be_changed():
 def of_java(texts):
     """The tokens of `pycocoevalcap`, each caption by itself."""
     ptb = pytest.importorskip("pycocoevalcap.tokenizer.ptbtokenizer")
-    captions = [{"caption": part} for text in texts for part in (text, "x")]
-    return ptb.PTBTokenizer().tokenize({0: captions})[0][::2]
+    return ptb.PTBTokenizer().tokenize({0: [{"caption": part} for text in texts for part in (text, "x")]})[0][::2]
 
 
 def check(texts):

@@ -30,8 +30,7 @@ def test_the_order_is_that_of_the_definition(captions, threshold):
 def test_ids():
     vocabulary = Vocabulary(["dog", "cat"])
     assert (Vocabulary.PAD, Vocabulary.BEGIN, Vocabulary.END, Vocabulary.UNKNOWN) == (0, 1, 2, 3)
-    assert len(vocabulary) == 6
-    assert vocabulary.encode(["cat", "bird", "dog", "cat"]) == [5, 3, 4, 5]
+    assert (len(vocabulary), vocabulary.encode(["cat", "bird", "dog", "cat"])) == (6, [5, 3, 4, 5])
     assert vocabulary.encode([]) == []
 
 
@@ -39,19 +38,16 @@ def test_ids():
 def test_words_up_to_end_without_special_ids(convert):
     vocabulary = Vocabulary(["dog", "cat"])
     assert vocabulary.decode(convert([1, 4, 3, 5, 0, 5, 2, 4])) == "dog cat cat"
-    assert vocabulary.decode(convert([5, 4])) == "cat dog"
-    assert vocabulary.decode(convert([2, 4])) == ""
+    assert (vocabulary.decode(convert([5, 4])), vocabulary.decode(convert([2, 4]))) == ("cat dog", "")
     assert vocabulary.decode(convert([])) == ""
 
 
 @given(st.lists(WORDS, min_size=1, unique=True))
 def test_the_tensor_keeps_all_words(words):
     tensor = Vocabulary(words).to_tensor()
-    assert tensor.dtype == torch.uint8
-    assert tensor.ndim == 1
+    assert (tensor.dtype, tensor.ndim) == (torch.uint8, 1)
     again = Vocabulary.from_tensor(tensor)
-    assert again.words == tuple(words)
-    assert again.encode(words) == [*range(4, 4 + len(words))]
+    assert (again.words, again.encode(words)) == (tuple(words), [*range(4, 4 + len(words))])
     assert again.decode(again.encode(words)) == " ".join(words)
 
 

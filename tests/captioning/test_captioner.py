@@ -58,8 +58,7 @@ def test_weights_fit_only_the_same_words(tmp_path):
     captioner = small_captioner(split)
     file = tmp_path / "captioner.safetensors"
     save_tensors(file, captioner.state_dict())
-    other = small_captioner(split, seed=1)
-    assert not same(captioner, other)
+    assert not same(captioner, small_captioner(split, seed=1))
     assert same(small_captioner(split, seed=1, weights=str(file)), captioner)
     with refuses(f"weights {file}", got="its vocabulary has 16 words", allowed="the same 12 words"):
         small_captioner(split, threshold=20, weights=str(file))

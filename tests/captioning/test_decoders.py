@@ -31,8 +31,7 @@ def lstm(weights, x, h, c):
     new_c = [
         torch.sigmoid(gates[1][i]) * c[i] + torch.sigmoid(gates[0][i]) * torch.tanh(gates[2][i]) for i in range(size)
     ]
-    new_h = [torch.sigmoid(gates[3][i]) * torch.tanh(new_c[i]) for i in range(size)]
-    return torch.stack(new_h), torch.stack(new_c)
+    return torch.stack([torch.sigmoid(gates[3][i]) * torch.tanh(new_c[i]) for i in range(size)]), torch.stack(new_c)
 
 
 def slow_lstm(decoder, features, tokens):
@@ -121,8 +120,7 @@ def test_log_probabilities_of_generated_words():
     expected = torch.tensor([[0, 0, math.exp(0.5), 0, math.exp(1), 0]]) / (math.exp(0.5) + math.exp(1))
     torch.testing.assert_close(generated(logits, 2.0).exp(), expected)
     assert torch.equal(logits, given)
-    assert generated(logits.half()).dtype == torch.float32
-    assert generated(logits.double()).dtype == torch.float64
+    assert (generated(logits.half()).dtype, generated(logits.double()).dtype) == (torch.float32, torch.float64)
 
 
 def test_draws_have_the_given_probabilities():

@@ -159,10 +159,8 @@ def test_values_and_lines(load):
     document = load(GOOD)
     assert load(b"\xef\xbb\xbf" + GOOD.encode()).values == document.values
     assert document.values == {"seed": 1, "loss": {"name": "log_ratio", "squared": False}, "sampler": {"batch_size": 4}}
-    assert document.lines[("loss", "squared")] == 7
-    assert document.origin(("loss", "squared")) == f"{NAME}:7"
-    assert document.origin(("loss", "absent")) == f"{NAME}:5"
-    assert document.origin(("absent",)) == NAME
+    assert (document.lines[("loss", "squared")], document.origin(("loss", "squared"))) == (7, f"{NAME}:7")
+    assert (document.origin(("loss", "absent")), document.origin(("absent",))) == (f"{NAME}:5", NAME)
 
 
 @pytest.mark.parametrize(
@@ -242,10 +240,8 @@ def test_bad_override_values(fails, override, fields):
 
 def test_overrides(check):
     config = check(GOOD, "loss.squared=true", "seed=2", "seed=3", "sampler.weights=[1, 2]", "trainer.lr=1e-3")
-    assert config.values == {"seed": 3}
-    assert config.parts["loss"].options == {"squared": True, "strict": False}
-    assert config.parts["sampler"].options["weights"] == [1, 2]
-    assert config.parts["trainer"].options["lr"] == 1e-3
+    assert (config.values, config.parts["loss"].options) == ({"seed": 3}, {"squared": True, "strict": False})
+    assert (config.parts["sampler"].options["weights"], config.parts["trainer"].options["lr"]) == ([1, 2], 1e-3)
 
 
 def test_an_override_of_a_section_replaces_it(check, load):
@@ -271,11 +267,9 @@ def test_another_name_drops_the_options_of_the_file(check):
 def test_options_of_a_part():
     squared, strict = options(LogRatio)
     assert (squared.name, squared.type, squared.default, squared.required) == ("squared", bool, True, False)
-    assert squared.help == "squares the embedding distances: both of them."
-    assert strict.help == "only pairs that differ."
+    assert (squared.help, strict.help) == ("squares the embedding distances: both of them.", "only pairs that differ.")
     assert summary(LogRatio) == "Ratios of embedding distances follow ratios of label distances."
-    assert summary(dense) == ""
-    assert data_arguments(LogRatio) == {"dim": False}
+    assert (summary(dense), data_arguments(LogRatio)) == ("", {"dim": False})
 
 
 def test_options_leave_out_star_arguments_and_read_inherited_help():
@@ -336,8 +330,7 @@ def test_required_scalar(fails, check):
 
 def test_defaults_short_forms_and_optional_sections(check):
     config = check("loss: log_ratio\nsampler: {batch_size: 4}\ntrainer:\nminer: null")
-    assert list(config.parts) == ["loss", "sampler", "trainer"]
-    assert config.values == {"seed": 0}
+    assert (list(config.parts), config.values) == (["loss", "sampler", "trainer"], {"seed": 0})
     assert config.parts["trainer"].options["out"] == Path("runs")
     assert config.parts["loss"] == check("loss: {name: log_ratio}\nsampler: {batch_size: 4}").parts["loss"]
     assert "miner" in check("loss: log_ratio\nsampler: {batch_size: 4}\nminer: log").parts
@@ -408,18 +401,12 @@ def returns_protocolled() -> Protocolled:
 @pytest.mark.parametrize(
     ("name", "contract", "accepted"),
     [
-        ("Base", Base, True),
-        ("returns_base", Base, True),
-        ("returns_base", Harder, False),
-        ("returns_nothing", Base, False),
-        ("NOT_CALLABLE", Base, False),
-        ("os.system", Base, False),
-        ("Batches", Protocolled, True),
-        ("returns_protocolled", Protocolled, True),
-        ("returns_base", Protocolled, False),
-        ("returns_base", None, False),
+        ("Base", Base, True), ("returns_base", Base, True), ("returns_base", Harder, False),
+        ("returns_nothing", Base, False), ("NOT_CALLABLE", Base, False), ("os.system", Base, False),
+        ("Batches", Protocolled, True), ("returns_protocolled", Protocolled, True),
+        ("returns_base", Protocolled, False), ("returns_base", None, False),
     ],
-)
+)  # fmt: skip
 def test_own_code_is_checked_before_it_is_called(load, name, contract, accepted):
     module, _, attribute = name.rpartition(".")
     schema = {"part": Section({}, contract=contract)}
@@ -490,8 +477,7 @@ def test_other_names(check, fails):
 def test_build(check):
     config = check(GOOD)
     loss = config.parts["loss"].build(dim=8, num_classes=3)
-    assert (loss.squared, loss.dim) == (False, 8)
-    assert config.parts["sampler"].build(dim=8) == (4, None, [], 0)
+    assert ((loss.squared, loss.dim), config.parts["sampler"].build(dim=8)) == ((False, 8), (4, None, [], 0))
     assert config.parts["sampler"].build(seed=5, batch_size=9)[::3] == (4, 5)
     with pytest.raises(TypeError, match=r"^loss 'triplet_margin' needs num_classes: pass it to build\(\)$"):
         check(GOOD, "loss=triplet_margin").parts["loss"].build(dim=8)
@@ -514,8 +500,7 @@ def test_errors_do_not_name_lines_that_the_user_did_not_write(load):
     text = "task:\n  root: data\nloss:\n  name: triplet_margin\n  margin: -1\nsampler: {batch_size: 4}"
 
     def where(name, *overrides, **options):
-        found = load(text, *overrides, bundled=True, **options)
-        document = replace(found, name=name)
+        document = replace(load(text, *overrides, bundled=True, **options), name=name)
         return [document.origin(key) for key in (("loss", "margin"), ("absent",))], document.section_origin("loss")
 
     assert where("config a/b") == (["config a/b", "config a/b"], "config a/b")
@@ -543,8 +528,7 @@ def test_round_trip(check, overrides):
     values = resolved(config)
     assert json.loads(json.dumps(values)) == values
     again = check(dump(values))
-    assert again == config
-    assert resolved(again) == values
+    assert (again, resolved(again)) == (config, values)
 
 
 def test_resolved_and_dump(check):

@@ -42,9 +42,7 @@ def function(count: PositiveInt = 1, share: Annotated[float, Range(above=0, most
 
 
 def test_a_call_is_checked_against_the_annotations():
-    assert function() == (1, None)
-    assert function(2, share=0.5) == (2, 0.5)
-    assert function(3, None) == (3, None)
+    assert (function(), function(2, share=0.5), function(3, None)) == ((1, None), (2, 0.5), (3, None))
     with refuses("count", "0", "must be a whole number of at least 1"):
         function(0)
     with refuses("count", "1.0", "a whole number"):
@@ -86,8 +84,7 @@ def test_words_are_checked_by_the_part(section, name, part):
 def test_a_range_in_words():
     assert words(PositiveInt) == "a whole number of at least 1"
     assert words(NonNegativeInt | None) == "a whole number of at least 0 or null"
-    assert words(PositiveFloat) == "a number above 0"
-    assert words(FiniteFloat) == "a finite number"
+    assert (words(PositiveFloat), words(FiniteFloat)) == ("a number above 0", "a finite number")
 
 
 @pytest.mark.parametrize(("section", "name", "part"), [*parts()])
@@ -95,8 +92,7 @@ def test_ranges_are_read_from_the_source_and_checked_by_the_part(section, name, 
     """The same ranges, without an import; and the part checks them where it is called from Python."""
     ranges = {option.name: range_of(option.type) for option in options(part) if range_of(option.type) is not None}
     for option, allowed in ranges.items():
-        outside = [str(value) for value in (-1, 0, 1, 5, 20, 1000) if not inside(allowed, value)]
-        for value in outside or [".nan"]:
+        for value in [str(value) for value in (-1, 0, 1, 5, 20, 1000) if not inside(allowed, value)] or [".nan"]:
             document = from_overrides([f"{section}.name={name}"] * bool(name) + [f"{section}.{option}={value}"])
             with refuses(f"{section}.{option}", allowed=str(allowed)):
                 validate(document, {section: schema()[section]})

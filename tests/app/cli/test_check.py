@@ -96,8 +96,7 @@ def fact(out, name):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_check_names_every_broken_image(contml, tmp_path, workers):
     broken_table(tmp_path)
-    changes = [*CLASSES, f"images.workers={workers}"]
-    status, out, err = contml("check", "classes/synthetic", *changes, "--images", "all")
+    status, out, err = contml("check", "classes/synthetic", *CLASSES, f"images.workers={workers}", "--images", "all")
     assert (status, out) == (2, "")
     lines = err.strip().splitlines()
     assert [line.split(":")[0] for line in lines[:-1]] == ["images/000_3.png", "images/010_0.png"]
@@ -163,8 +162,7 @@ def test_the_time_is_that_of_a_warm_step(monkeypatch, cache, seconds):
 
 def test_the_time_is_a_fact():
     assert "steps, estimated from one step, without" in dict(check(load("pose/synthetic", TINY)))["time"]
-    facts = dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))
-    assert "for 0 steps" in facts["time"]
+    assert "for 0 steps" in dict(check(load("pose/synthetic", [*TINY, "training.epochs=0"])))["time"]
 
 
 def test_equal_labels_of_a_split_are_refused():
@@ -199,8 +197,7 @@ def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
         lines += [line] if kept else []
     (tmp_path / "own.yaml").write_text("\n".join(lines))
     status, _, err = contml("check", "own.yaml", *(TINY if section == "model" else []))
-    assert status == 2
-    assert len(err.splitlines()) == 1
+    assert (status, len(err.splitlines())) == (2, 1)
     assert "own.yaml:1: " in err
     assert "os:" in err
     assert not (tmp_path / "executed").exists()
@@ -215,8 +212,7 @@ def test_the_reading_of_a_large_table_is_announced(contml, tmp_path, monkeypatch
     status, out, err = contml("check", "--data", "long.csv", "--label", "age=number", "sampler.neighbours=99")
     assert (status, out) == (2, "")
     first, second, last = err.splitlines()
-    assert first == "reading long.csv (0 MB)"
-    assert second == "long.csv: 24 rows, whose images and labels are read now"
+    assert (first, second) == ("reading long.csv (0 MB)", "long.csv: 24 rows, whose images and labels are read now")
     assert last.startswith("contml: sampler.batch_size: 12")
 
 
@@ -241,8 +237,7 @@ TINY_JUDGED = [
 
 def test_a_split_that_keeps_few_judgments_says_so(triplets, contml):
     facts = dict(check(load("table/triplets", triplets)))
-    task = load("table/triplets", triplets).build_task()
-    kept = {name: split.labels.judged for name, split in task.splits.items()}
+    kept = {name: split.labels.judged for name, split in load("table/triplets", triplets).build_task().splits.items()}
     assert facts["judgments"].startswith(f"{sum(kept.values())} of 200 are kept ({kept['train']} training, ")
     assert facts["judgments"].endswith(
         "These are few: task.judgments.by=judgment keeps all, with items that are in training and in test"

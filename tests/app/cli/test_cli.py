@@ -44,8 +44,7 @@ def test_train_evaluate_report(contml, accepted, tmp_path):
     for name in ("config.yaml", "metrics.jsonl", "evaluation.json", "report.html", "tsne.png", "embeddings"):
         assert (folder / name).exists()
     first = json.loads((folder / "evaluation.json").read_text())
-    assert first["queries"] == 6
-    assert first["gallery"] == 18
+    assert (first["queries"], first["gallery"]) == (6, 18)
 
     out, _ = accepted("evaluate", folder, "--json")
     again = json.loads(out)
@@ -134,8 +133,7 @@ def test_a_run_without_embeddings_or_with_foreign_weights(refused, tiny_run, tmp
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["model"]["dim"] = 9
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    line = refused("evaluate", folder)
-    assert "config.yaml: changed since the run began (model.dim: 8 -> 9)" in line
+    assert "config.yaml: changed since the run began (model.dim: 8 -> 9)" in refused("evaluate", folder)
     (folder / "checkpoints/last.safetensors").unlink()
     assert "last.safetensors: no such checkpoint" in refused("evaluate", folder, "--checkpoint", "last")
     config["model"]["dim"] = 8

@@ -17,15 +17,12 @@ RUN = "runs/table/default/first"
 SMALL = "images.resize=32 images.crop=32 images.workers=0 transform=null model.dim=8 sampler.batches=4"
 COMMANDS = (
     f"check --data items.csv --label reading=number {SMALL}",
-    f"train --data items.csv --label reading=number {SMALL} training.epochs=2 --name first",
-    f"evaluate {RUN}",
-    f"index {RUN} img --out own.index --metadata items.csv",
-    "search own.index img/007.png -k 3",
-    "search own.index --label reading=50 -k 3",
-    f"predict {RUN} img/007.png img/008.png",
+    f"train --data items.csv --label reading=number {SMALL} training.epochs=2 --name first", f"evaluate {RUN}",
+    f"index {RUN} img --out own.index --metadata items.csv", "search own.index img/007.png -k 3",
+    "search own.index --label reading=50 -k 3", f"predict {RUN} img/007.png img/008.png",
     f"train --data items.csv --label reading=number {SMALL} training.epochs=1 --name second",
     f"compare {RUN} runs/table/default/second",
-)
+)  # fmt: skip
 
 
 def without_numbers(text):

@@ -29,8 +29,7 @@ def test_table_choice_command_and_plot(accepted, trainings, tmp_path):
     header, *rows = [line.split() for line in out.splitlines()[:5]]
     assert header == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean", "±", "std"]
     means = [float(row[4]) for row in rows]
-    assert means == sorted(means)
-    assert len(means) == 4
+    assert (means, len(means)) == (sorted(means), 4)
     assert "chosen: trial" in out
     assert "95 %" in out
     assert len(re.findall(r"^trial \d .* label_distance@10", err, re.MULTILINE)) == 8
@@ -46,8 +45,7 @@ def test_json(accepted, trainings):
     found = json.loads(out)
     assert found["chosen"] == {"loss.margin": 0.1}
     assert [trial["params"]["loss.margin"] for trial in found["trials"]] == [0.1, 0.05, 0.2]
-    assert found["metric"] == "label_distance@10"
-    assert found["better"] == "lower"
+    assert (found["metric"], found["better"]) == ("label_distance@10", "lower")
     assert found["second"]["interval"] is None
     assert found["command"] == "contml train own.yaml loss.margin=0.1"
 
@@ -55,13 +53,11 @@ def test_json(accepted, trainings):
 def test_ctrl_c_says_how_to_go_on(contml, trainings):
     trainings.stop_at = 1
     status, out, err = contml(*MARGINS)
-    assert status == 130
-    assert out == ""
+    assert (status, out) == (130, "")
     assert err.splitlines()[-1].startswith("contml: stopped")
     assert "same command" in err.splitlines()[-1]
     trainings.stop_at = 9
-    assert contml(*MARGINS)[0] == 0
-    assert len(trainings.done) == 4
+    assert (contml(*MARGINS)[0], len(trainings.done)) == (0, 4)
 
 
 def test_every_option_is_on_the_page(accepted):

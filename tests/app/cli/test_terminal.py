@@ -23,17 +23,11 @@ def check(shown):
 @pytest.mark.parametrize(
     "text",
     [
-        "été",
-        "ü 漢\u3000字",
-        "नमस्ते",
-        "\u0646\u0635\u200c\u0647\u0627",
-        "👩\u200d👩\u200d👧",
-        "a\u00a0b",
-        "1\u202f000",
+        "été", "ü 漢\u3000字", "नमस्ते", "\u0646\u0635\u200c\u0647\u0627", "👩\u200d👩\u200d👧", "a\u00a0b", "1\u202f000",
         "",
     ],
     ids=ascii,
-)
+)  # fmt: skip
 def test_words_of_all_languages_are_shown_as_they_are(text):
     assert plain_text(text) == text
 
@@ -58,8 +52,7 @@ def test_errors_are_escaped():
 
 def test_the_commands_print_with_no_other_function():
     """`print`, `typer.echo` and `sys.stdout` would print text from data as it is."""
-    folder = Path(contml.__file__).parent
-    for path in folder.rglob("*.py"):
+    for path in Path(contml.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module == "typer" and path.name != "printing.py":
                 assert "echo" not in [name.name for name in node.names], path

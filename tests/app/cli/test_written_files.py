@@ -18,20 +18,17 @@ OVERWRITING = {
     "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
     "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
     "embed": ("embed none photos --out taken.npz", "taken.npz"),
-    "explore": ("explore none --export out", "out/notes.txt"),
-    "export": ("export none out", "out/notes.txt"),
-    "export, weights": ("export none out", "out/model.safetensors"),
-    "export to a file": ("export none taken", "taken"),
+    "explore": ("explore none --export out", "out/notes.txt"), "export": ("export none out", "out/notes.txt"),
+    "export, weights": ("export none out", "out/model.safetensors"), "export to a file": ("export none taken", "taken"),
     "export --format onnx": ("export none out --format onnx", "out/model.onnx"),
-    "features": ("features none", "features.npz"),
-    "features --out": ("features none --out taken.npy", "taken.npy"),
+    "features": ("features none", "features.npz"), "features --out": ("features none --out taken.npy", "taken.npy"),
     "index": ("index none photos --out out", "out/notes.txt"),
     "predict": ("predict none photos --out taken.csv", "taken.csv"),
     "predict, parquet": ("predict none photos --out taken.parquet", "taken.parquet"),
     "search": ("search none photo.jpg --gallery taken.html", "taken.html"),
     "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
     "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
-}
+}  # fmt: skip
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
 OWN_FOLDERS = {"audit", "evaluate", "report"}
 NO_FILES = {"caption", "compare", "list"}

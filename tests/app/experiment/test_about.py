@@ -27,13 +27,10 @@ def test_the_header_has_the_essentials(run):
     assert data.startswith("pose/synthetic: ")
     assert data.endswith(f"{len(experiment.build_task().test):,} test")
     assert training.parameters == sum(each.numel() for each in contml.load(run.folder).model.parameters())
-    assert network == "small_cnn, 8 dimensions"
-    assert parameters == f"{training.parameters:,} parameters"
-    assert loss == "loss log_ratio"
-    assert trained == f"trained {duration(training.seconds)} on {training.device}"
+    assert (network, parameters) == ("small_cnn, 8 dimensions", f"{training.parameters:,} parameters")
+    assert (loss, trained) == ("loss log_ratio", f"trained {duration(training.seconds)} on {training.device}")
     assert version == f"contml {training.versions['contml']}"
-    page = (run.folder / "report.html").read_text(encoding="utf-8")
-    header = page.partition("<header>")[2].partition("</header>")[0]
+    header = (run.folder / "report.html").read_text(encoding="utf-8").partition("<header>")[2].partition("</header>")[0]
     assert all(html.escape(each) in header for each in (data, network, parameters, loss, trained, version))
     assert opened.command == ""  # it was started from Python
 

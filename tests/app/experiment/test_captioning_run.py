@@ -35,8 +35,7 @@ def test_a_run_has_captions_and_a_report(runs, name):
     assert "CIDEr-D is" in page
     assert page.count('class="sample"') == 8
     rows = [row for row in run.rows() if row["event"] == "evaluation"]
-    assert [row["epoch"] for row in rows] == [0, 2, 4]
-    assert {row["metric"] for row in rows} == {"cider_d"}
+    assert ([row["epoch"] for row in rows], {row["metric"] for row in rows}) == ([0, 2, 4], {"cider_d"})
 
 
 def body(run):
@@ -55,9 +54,7 @@ def test_evaluate_and_report_give_the_same_again(runs, tmp_path):
     assert run.captions("test").read_text() == before[1]
     assert json.loads(run.evaluation().read_text()) == json.loads(before[0])
     report_run(run.folder)
-    assert body(run) == page
-    last = evaluate_run(run.folder, checkpoint="last")
-    assert last.checkpoint == "last"
+    assert (body(run), evaluate_run(run.folder, checkpoint="last").checkpoint) == (page, "last")
     assert run.captions("test", "last").exists()
 
 
@@ -80,8 +77,7 @@ def test_the_network_of_a_run_is_taken(runs, tmp_path):
     for name, value in weights.items():
         assert torch.equal(found[f"network.{name}"], value), name
     again = load("captioning/synthetic", [*TINY, *changes, f"backbone={run.folder}"])  # that of a captioner
-    network = again.build_network(again.build_task())
-    assert_equal(network.state_dict(), weights)
+    assert_equal(again.build_network(again.build_task()).state_dict(), weights)
     with refuses(str(tmp_path / "nothing"), got="no such run folder"):
         load("captioning/synthetic", [f"backbone={tmp_path / 'nothing'}"])
     unfinished = Run(tmp_path / "unfinished")

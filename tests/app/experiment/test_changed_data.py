@@ -329,17 +329,14 @@ def test_changed_data_are_refused_or_accepted(copied, kind, change):
         assert "\n" not in str(error.value)
         for text in texts:
             assert text in error.value.got
-    assert (contents(whole), contents(killed)) == before
-    assert copied.reports == []
+    assert ((contents(whole), contents(killed)), copied.reports) == (before, [])
     names, scores = slow_metrics(whole)
     report_run(whole.folder, accept_changes=True)
-    result = evaluate_run(whole.folder, accept_changes=True)
-    for found in (copied.reports[-1], result):
+    for found in (copied.reports[-1], evaluate_run(whole.folder, accept_changes=True)):
         assert found.evaluation.queries == scores.pop("queries", found.evaluation.queries)
         for name, values in scores.items():
             assert found.evaluation.curves[name].model == pytest.approx(values, rel=1e-5)
-    tensors = load_file(whole.embeddings("test"))
-    assert len(tensors["embeddings"]) == len(names)
+    assert len(load_file(whole.embeddings("test"))["embeddings"]) == len(names)
 
 
 def slow_metrics(run):
@@ -421,5 +418,4 @@ def test_a_report_with_pictures_of_accepted_changes(trained, monkeypatch):
     data = Data(Path("data"), DataRecord.load(Path("runs/whole/data.safetensors")))
     data.remove(data.name("test"))
     data.write(data.rows()[::-1])
-    page = report_run(Path("runs/whole"), accept_changes=True)
-    assert page.exists()
+    assert report_run(Path("runs/whole"), accept_changes=True).exists()

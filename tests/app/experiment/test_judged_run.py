@@ -41,11 +41,9 @@ def test_commands_on_a_run(contml, accepted, refused, short, tmp_path, kind):
     assert "95 % interval" in page
     before = (first / "evaluation.json").read_bytes()
     status, out, _ = contml("evaluate", first, "--json")
-    assert json.loads(out)["kind"] == kind
-    assert (first / "evaluation.json").read_bytes() == before
+    assert (json.loads(out)["kind"], (first / "evaluation.json").read_bytes()) == (kind, before)
     values = QueryValues.read(experiment.load_run(first)[1].query_values("test"))
-    assert (values.items is not None) == (kind == "triplets")
-    assert len(values.values) == evaluated.evaluation.queries
+    assert (values.items is not None, len(values.values)) == (kind == "triplets", evaluated.evaluation.queries)
     out, _ = accepted("compare", first)
     assert ("triplet accuracy" if kind == "triplets" else "judged nDCG") in out
     accepted("index", first, tmp_path / "img", "--out", tmp_path / "index")
@@ -53,8 +51,7 @@ def test_commands_on_a_run(contml, accepted, refused, short, tmp_path, kind):
     assert "003.png" in out
     assert "judgments" in refused("explore", first, "--export", tmp_path / "page")
     assert "judgments" in refused("audit", first)
-    line = refused("predict", first, tmp_path / "img" / "003.png")
-    assert "judgments" in line
+    assert "judgments" in refused("predict", first, tmp_path / "img" / "003.png")
     accepted("train", "--resume", first)
     table = tmp_path / f"{kind}.csv"
     table.write_text(table.read_text().replace(",x,train", ",y,train").replace(",1,train", ",9,train"))

@@ -49,8 +49,7 @@ def test_from_disk(chromium, explored, folder):
         assert rows(page, "#list") == worst
         check(worst[0])
         shown, unit = page.inner_text("#list b").split()
-        assert unit == "px/joint"
-        assert float(shown) == pytest.approx(float(shown_errors(view)[worst[0]]), rel=1e-2)
+        assert (unit, float(shown)) == ("px/joint", pytest.approx(float(shown_errors(view)[worst[0]]), rel=1e-2))
         texts = page.inner_text(".run .by-embedding li").split("\n")
         assert float(texts[0].removeprefix("e ")) == pytest.approx(
             float(view.by_embedding.distances[worst[0], 0]), rel=1e-2
@@ -245,11 +244,9 @@ def test_zoom_and_pan(chromium, tmp_path):
         page.mouse.move(box["x"] + 200, box["y"] + 170, steps=5)
         page.mouse.up()
         after = page.evaluate("place(1)")
-        assert after[0] - moved[0] == pytest.approx(50, abs=8)
-        assert after[1] - moved[1] == pytest.approx(-30, abs=8)
+        assert (after[0] - moved[0], after[1] - moved[1]) == (pytest.approx(50, abs=8), pytest.approx(-30, abs=8))
         assert page.evaluate("query") == 3  # dragging picks nothing
         page.click("#zoom-all")
-        assert page.evaluate("place(1)") == before
-        assert page.evaluate("scrollY") == 0
+        assert (page.evaluate("place(1)"), page.evaluate("scrollY")) == (before, 0)
         page.click("#map", position=dict(zip("xy", before, strict=True)))
         assert page.evaluate("query") == 1

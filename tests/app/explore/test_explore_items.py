@@ -19,8 +19,7 @@ from contml.labels import ClassLabels, NumberLabels
 def pairwise(view, split):
     """Squared embedding distances in float64, and label distances, by loops."""
     x, n = view.embeddings.double().numpy(), len(split)
-    embedding = np.array([[((x[i] - x[j]) ** 2).sum() for j in range(n)] for i in range(n)])
-    return embedding, split.labels.pairwise().numpy()
+    return np.array([[((x[i] - x[j]) ** 2).sum() for j in range(n)] for i in range(n)]), split.labels.pairwise().numpy()
 
 
 def nearest(distances, row, gallery, k):
@@ -31,8 +30,7 @@ def test_neighbours_equal_brute_force(explored):
     split = explored.split
     assert len(split) == 24
     gallery = explored.gallery.tolist()
-    assert gallery == [row for row in range(24) if row not in split.queries.tolist()]
-    assert len(explored.views) == 2
+    assert (gallery, len(explored.views)) == ([row for row in range(24) if row not in split.queries.tolist()], 2)
     for view in explored.views:
         embedding, label = pairwise(view, split)
         for row in range(24):
@@ -67,8 +65,7 @@ def test_label_distance_at_k_is_an_expectation(classes):
     ids = torch.tensor([0, 0, 1, 1, 1, 2] * 4)
     labels = ClassLabels(ids) if classes else NumberLabels(ids.double())
     evaluation, ranking = evaluate(torch.zeros(24, 3), labels, clusters=False)
-    distances = labels.pairwise().double()
-    expected = distances.sum(1) / 23
+    expected = labels.pairwise().double().sum(1) / 23
     assert torch.allclose(ranking.label_distance_at_k[:, 0], expected, rtol=1e-12)
     curve = evaluation.curves["label_distance"].at(2)  # a tenth of 23
     assert ranking.label_distance_at_k.mean(0).tolist() == pytest.approx([curve.model, curve.oracle], rel=1e-9)
@@ -80,14 +77,12 @@ def test_the_map_is_the_same_again(explored, runs):
     assert np.array_equal(again.views[0].points, explored.views[0].points)
     assert torch.equal(again.views[0].by_embedding.rows, explored.views[0].by_embedding.rows)
     assert explored.split.view.renderer is not None
-    assert set(explored.texts) == {""}
-    assert explored.notes == []
+    assert (set(explored.texts), explored.notes) == ({""}, [])
 
 
 def test_of_many_items_a_sample_is_shown(runs):
     first, second = (explore_runs([runs.first], items=8) for _ in range(2))
-    assert first.split.names == second.split.names
-    assert len(first.split) == 8
+    assert (first.split.names, len(first.split)) == (second.split.names, 8)
     assert len(first.split.queries) == 4  # at most half
     assert "8 of 24 items" in first.notes[0]
     assert "principal components" in first.notes[1]  # t-SNE needs ten

@@ -40,8 +40,7 @@ def data_of(folder):
 def test_the_data_are_those_of_the_runs(explored, tmp_path):
     assert write_page(tmp_path / "page", explored) == tmp_path / "page" / "index.html"
     data = data_of(tmp_path / "page")
-    assert data["names"] == list(explored.split.names)
-    assert len(data["views"]) == 2
+    assert (data["names"], len(data["views"])) == (list(explored.split.names), 2)
     for view, written in zip(explored.views, data["views"], strict=True):
         for found, near in ((view.by_embedding, written["byEmbedding"]), (view.by_label, written["byLabel"])):
             assert near["rows"] == found.rows.tolist()
@@ -182,8 +181,7 @@ def test_the_server_sends_its_page_and_nothing_else(tmp_path):
             ("/images/3.jpg", "images/3.jpg", "image/jpeg"),
         ):
             status, content, headers = ask(connection, "GET", path)
-            assert (status, content) == (200, (page / file).read_bytes())
-            assert headers["Content-Type"] == kind
+            assert ((status, content), headers["Content-Type"]) == ((200, (page / file).read_bytes()), kind)
             assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
             assert headers["X-Content-Type-Options"] == "nosniff"
         for path in ("/images/4.jpg", "/other.jpg", "/../secret.txt", "/%2e%2e/secret.txt", "/images/", "*"):
@@ -313,15 +311,13 @@ def test_serve_until_ctrl_c(runs, tmp_path):
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
     with subprocess.Popen(command, **options, preexec_fn=restore_ctrl_c) as process:
         try:
-            line = process.stdout.readline()
-            address = re.match(r"http://(127\.0\.0\.1:\d+)/", line)
+            address = re.match(r"http://(127\.0\.0\.1:\d+)/", process.stdout.readline())
             assert address, process.stderr.read()
             connection = http.client.HTTPConnection(address[1], timeout=10)
             assert b'"ownImages":""' in ask(connection, "GET", "/data.js")[1]
             assert ask(connection, "POST", SEARCH, png("red"))[0] == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 0
-            assert process.stderr.read() == "stopped\n"
+            assert (process.wait(10), process.stderr.read()) == (0, "stopped\n")
         finally:
             process.kill()
 

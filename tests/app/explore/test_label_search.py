@@ -61,8 +61,7 @@ def test_joints_that_are_not_visible_are_marked(tmp_path):
     data = labels_of(tmp_path / "page")
     for part in (data["items"], data["views"][0]):
         assert np.array_equal(numbers(part["visible"], "u1").reshape(20, 6), labels.visible)
-    assert data["joints"] == [f"joint {n}" for n in range(1, 7)]
-    assert data["skeleton"] == []
+    assert (data["joints"], data["skeleton"]) == ([f"joint {n}" for n in range(1, 7)], [])
 
 
 def in_unit(measure):
@@ -99,8 +98,7 @@ def test_why_a_page_does_not_search_is_said(explored, copied):
     assert training_items([lambda: labelled], labels, embeddings) == ([labelled], [])
     assert training_items([lambda: labelled], SPACES["tags"](None), embeddings) == ([], [])
     found, (note,) = training_items([lambda: labelled], labels, embeddings, limit=10_000)
-    assert found == []
-    assert note == "No search by pose: its data have 0 MB, more than 0 MB."
+    assert (found, note) == ([], "No search by pose: its data have 0 MB, more than 0 MB.")
     found, (note,) = training_items([lambda: labelled], PoseLabels(torch.rand(24, 9, 2)), embeddings)
     assert (found, note.startswith("No search by pose: ")) == ([], True)
     # a run from before there were labels, and a damaged file

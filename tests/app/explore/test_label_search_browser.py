@@ -66,8 +66,7 @@ def test_a_pose_is_dragged_and_the_right_items_answer(chromium, explored, runs, 
         moved = label_of(page)[0] - start
         assert np.allclose(moved[elbow], np.array([-12, -24]) / per_unit, atol=0.5 / per_unit)
         assert np.allclose(moved[wrist], moved[elbow])  # it follows
-        others = [at for at in range(14) if at not in (elbow, wrist)]
-        assert np.allclose(moved[others], 0)
+        assert np.allclose(moved[[at for at in range(14) if at not in (elbow, wrist)]], 0)
         assert_answers(page, explored, models)
         assert rows(page, ".run:nth-of-type(1) .by-embedding") != before
         text = page.inner_text("#query")
@@ -151,8 +150,7 @@ def test_a_number_is_searched_by_a_slider(chromium, tmp_path):
         assert page.inner_text("#slider-value") == items.of_vectors(torch.tensor([[value]])).text(0)
         (labelled,), gallery = explored.labelled, explored.gallery
         vectors = labelled.posterior.label_vectors(explored.views[0].embeddings[gallery])
-        distances = (vectors - labelled.query(1e6 * value).vector).norm(dim=1)
-        found = gallery[distances.argsort()[:4]].tolist()
+        found = gallery[(vectors - labelled.query(1e6 * value).vector).norm(dim=1).argsort()[:4]].tolist()
         assert rows(page, ".by-embedding") == found
         page.click("text=Reset")
         assert query(page) == "item 4"

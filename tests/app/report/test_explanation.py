@@ -38,8 +38,7 @@ def poses():
 
 def test_poses_over_each_other_have_lines_between_their_joints():
     explainer = poses()
-    pictures = explainer((0, 1), (GREY, GREY), 900)
-    overlay = np.asarray(pictures[2][1], int)
+    overlay = np.asarray(explainer((0, 1), (GREY, GREY), 900)[2][1], int)
     for colour in ((0, 114, 178), (224, 112, 0), (154, 154, 154)):
         assert (np.abs(overlay - colour).sum(2) < 12).sum() > 20, colour
     alone = np.asarray(explainer((0, 0), (GREY, GREY), 900)[2][1], int)
@@ -53,8 +52,7 @@ def test_label_maps_show_where_they_differ():
     maps[:, 0] = 9
     labels = SegmentationLabels(maps, 2, 9, side=None)
     pictures = LabelMapExplainer(LabelMapRenderer(labels, 8, 8))((0, 1), (GREY, GREY), 900)
-    orange = (np.asarray(pictures[2][1]) == (224, 112, 0)).all(2)
-    assert orange.mean() == pytest.approx(2 / 8 * 7 / 8, abs=0.02)
+    assert (np.asarray(pictures[2][1]) == (224, 112, 0)).all(2).mean() == pytest.approx(2 / 8 * 7 / 8, abs=0.02)
 
 
 def test_a_split_without_an_explainer_is_explained_by_its_labels(tmp_path):

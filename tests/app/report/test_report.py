@@ -166,8 +166,7 @@ def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
     # Four plots; queries with 4 and 4 items, or with 5 and 5; the explained pair.
     assert len(page.links) == 4 + 3 * 9 + 6 * 11 + 2
     assert page.anchors == [f"#s{n}" for n in range(page.tags.count("h2"))]
-    assert len(page.alts) == len(page.links)
-    assert page.text.count("60 queries \u00d7 60 gallery items") == 1
+    assert (len(page.alts), page.text.count("60 queries \u00d7 60 gallery items")) == (len(page.links), 1)
     assert "torso lengths" in page.text
     assert "loss: log_ratio" in page.text
 
@@ -310,8 +309,7 @@ def test_the_training_plot_takes_any_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_step_that_a_resumed_run_repeats_is_drawn_once() -> None:
-    rows = [*train_rows(30), *train_rows(40)[20:]]
-    line = training_plot(rows, of_test()).axes[0].get_lines()[0]
+    line = training_plot([*train_rows(30), *train_rows(40)[20:]], of_test()).axes[0].get_lines()[0]
     assert np.asarray(line.get_xdata()).tolist() == list(range(40))
 
 
@@ -335,22 +333,18 @@ def test_nothing_to_show(tmp_path: Path) -> None:
     curve = Curve("mean label distance", "lower", [math.nan], [math.nan], [math.nan])
     evaluation = Evaluation("", 0, 0, {"label_distance": curve}, math.nan, skipped=12, k=1)
     changes: dict[str, Any] = {"rows": [], "config": "", "ranking": ranking, "split": colours(0)}
-    page = Page(write(tmp_path, evaluation=of_test(evaluation), **changes))
-    assert "12 images skipped" in page.text
+    assert "12 images skipped" in Page(write(tmp_path, evaluation=of_test(evaluation), **changes)).text
 
 
 def test_gallery_spreads_over_the_quality_and_is_reproducible() -> None:
     quality = torch.arange(100.0)[torch.randperm(100, generator=torch.Generator().manual_seed(1))]
     distances = quality[:, None].expand(-1, 10).clone()
     distances[:, 5:] = 1e9  # only the top five count
-    chosen = choose_queries(distances, 5)
-    assert quality[torch.from_numpy(chosen)].tolist() == [10, 30, 50, 70, 90]
+    assert quality[torch.from_numpy(choose_queries(distances, 5))].tolist() == [10, 30, 50, 70, 90]
     ties = torch.zeros(50, 5)
     assert choose_queries(ties, 6).tolist() == choose_queries(ties, 6).tolist()
-    assert len(set(choose_queries(ties, 6).tolist())) == 6
-    assert sorted(choose_queries(ties[:3], 6).tolist()) == [0, 1, 2]
-    holes = torch.tensor([[math.nan, math.nan], [1.0, math.nan], [0.5, 3.0]])
-    assert choose_queries(holes, 3).tolist() == [1, 2, 0]
+    assert (len(set(choose_queries(ties, 6).tolist())), sorted(choose_queries(ties[:3], 6).tolist())) == (6, [0, 1, 2])
+    assert choose_queries(torch.tensor([[math.nan, math.nan], [1.0, math.nan], [0.5, 3.0]]), 3).tolist() == [1, 2, 0]
 
 
 def test_broken_pictures_keep_the_layout() -> None:
@@ -367,8 +361,7 @@ def test_tsne_keeps_neighbours_and_is_fixed_by_its_seed() -> None:
     groups = torch.arange(4).repeat_interleave(15)
     x = 5 * torch.randn(4, 6, generator=generator)[groups] + 0.1 * torch.randn(60, 6, generator=generator)
     points = torch.from_numpy(tsne(x))
-    nearest = torch.cdist(points, points).fill_diagonal_(math.inf).argmin(1)
-    assert torch.equal(groups[nearest], groups)
+    assert torch.equal(groups[torch.cdist(points, points).fill_diagonal_(math.inf).argmin(1)], groups)
     assert np.array_equal(tsne(x), points.numpy())
     assert not np.array_equal(tsne(x, seed=1), points.numpy())
 
@@ -418,9 +411,7 @@ def test_dots_of_a_map_have_the_colours_of_the_labels() -> None:
     assert legend[0] == r"price \$ (log scale)"
     assert len(set(linear)) < len(set(by_ratio))  # of 10^0 to 10^39, all but the last have one colour on a linear scale
     classes, legend = dot_colours(ClassLabels([row % 12 for row in range(40)]))
-    assert len(set(classes)) == 12
-    assert legend[-1] == "and 3 more"
-    assert len(legend) == 10
+    assert (len(set(classes)), legend[-1], len(legend)) == (12, "and 3 more", 10)
     assert classes[0] == classes[12] != classes[1]
     _, legend = dot_colours(DateLabels([datetime(2020 + row // 12, row % 12 + 1, 1) for row in range(40)]))
     assert legend[1].startswith("2020-01")
@@ -486,19 +477,10 @@ def test_plots_leave_no_global_state() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.0, "0"),
-        (0.38123, "0.381"),
-        (0.9996, "1.00"),
-        (12.345, "12.3"),
-        (999.6, "1,000"),
-        (123456.0, "123,456"),
-        (0.000123456, "0.000123"),
-        (1.234e-7, "1.23e-07"),
-        (-0.5, "-0.500"),
-        (math.nan, "-"),
-        (math.inf, "-"),
+        (0.0, "0"), (0.38123, "0.381"), (0.9996, "1.00"), (12.345, "12.3"), (999.6, "1,000"), (123456.0, "123,456"),
+        (0.000123456, "0.000123"), (1.234e-7, "1.23e-07"), (-0.5, "-0.500"), (math.nan, "-"), (math.inf, "-"),
     ],
-)
+)  # fmt: skip
 def test_number(value: float, text: str) -> None:
     assert number(value) == text
 
@@ -518,13 +500,10 @@ def test_metrics_of_graded_labels(tmp_path: Path) -> None:
     torch.manual_seed(0)
     values = torch.randn(60, 2)
     found, _ = evaluate(values + torch.randn(60, 2), VectorLabels(values))
-    titles = [row[0] for row in summary(found)]
-    assert titles[-4:-1] == ["area under the label distance", "H-AP", "Kendall's tau"]
+    assert [row[0] for row in summary(found)][-4:-1] == ["area under the label distance", "H-AP", "Kendall's tau"]
     assert "of the 60 queries" not in write(tmp_path / "all", evaluation=of_test(found))
-    axes = metrics_plot(found).axes
-    assert len([each for each in axes if each.get_title(loc="left")]) == 2
-    page = write(tmp_path / "sample", evaluation=of_test(replace(found, sorted_queries=20)))
-    assert "20 of the 60 queries" in page
+    assert len([each for each in metrics_plot(found).axes if each.get_title(loc="left")]) == 2
+    assert "20 of the 60 queries" in write(tmp_path / "sample", evaluation=of_test(replace(found, sorted_queries=20)))
 
 
 def test_summary_and_sentence() -> None:
@@ -533,10 +512,8 @@ def test_summary_and_sentence() -> None:
     table = summary(evaluation)
     assert table[0] == ["metric", "K", "model", "random", "oracle", "normalized"]
     assert [line[1] for line in table[1:]] == ["1", "5", "10", "20", "-"]
-    assert table[3] == ["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"]
-    assert table[-1][2] == "0.500"
-    text = "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
-    assert repr(evaluation) == text
+    assert (table[3], table[-1][2]) == (["Mean label distance", "10", "0.380", "1.00", "0.150", "73 %"], "0.500")
+    assert repr(evaluation) == "Evaluation(label_distance@2=0.380, random=1.00, oracle=0.150, queries=10, gallery=100)"
     expected = "0.38 times the value of a random ranking; normalized score 73 % (0 %: random ranking, 100 %: oracle)."
     assert sentence(evaluation) == f"Mean label distance@2 is {expected}"
 

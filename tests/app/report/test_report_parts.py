@@ -56,8 +56,7 @@ def test_values_of_each_query_against_a_loop_and_their_means_are_the_main_metric
 
 
 def test_values_of_classes_are_recall_at_1():
-    labels = ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5))
-    _, evaluation, ranking = found(labels, items=30)
+    _, evaluation, ranking = found(ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5)), items=30)
     main = evaluation.main
     means = [float(x.mean()) for x in (ranking.values, ranking.random_values, ranking.oracle_values)]
     assert means == pytest.approx([main.model, main.random, main.oracle])
@@ -83,10 +82,8 @@ def test_the_first_screen_shows_the_best_the_median_and_the_worst_query_beside_t
 
 
 def test_classes_rank_from_high_to_low():
-    labels = ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5))
-    split, evaluation, ranking = found(labels, items=30)
-    values = ranking.values[torch.from_numpy(by_score(ranking, evaluation))]
-    assert bool((values.diff() <= 0).all())
+    split, evaluation, ranking = found(ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5)), items=30)
+    assert bool((ranking.values[torch.from_numpy(by_score(ranking, evaluation))].diff() <= 0).all())
     details = examples(split, evaluation, ranking).first[0].details.replace("\xa0", " ")
     assert "of the top 5 have the same class" in details
 
@@ -120,8 +117,7 @@ def test_the_table_is_short_and_complete():
     _, evaluation, _ = found()
     rows = summary(evaluation)[1:]
     shown, folded = shortened(rows, "3")
-    assert {row[1] for row in shown} == {"1", "10", "-"}
-    assert sorted(shown + folded) == sorted(rows)
+    assert ({row[1] for row in shown}, sorted(shown + folded)) == ({"1", "10", "-"}, sorted(rows))
 
 
 def test_one_row_per_label_of_a_sum():
@@ -141,8 +137,7 @@ def test_one_row_per_label_of_a_sum():
         percent(main.normalized()),
     ]
     main = evaluate(ranking.embeddings, ClassLabels(ids), clusters=False)[0].main
-    assert of_class[1:4] == ["Recall@1", number(main.model), number(main.random)]
-    assert label_rows(*found()[::2]) == []
+    assert (of_class[1:4], label_rows(*found()[::2])) == (["Recall@1", number(main.model), number(main.random)], [])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -25,8 +25,7 @@ def sizes(root, seeds=(0, 1), dims=(16, 32, 64, 128)):
     """Two losses, four embedding sizes; the metric falls by 0.05 per doubling, seeds are 0.02 apart."""
     for n, dim in enumerate(dims):
         for seed in seeds:
-            good = poses(0.5 - 0.05 * n + 0.02 * seed)
-            write_run(root / f"a/{dim}-{seed}", good, model__dim=dim, seed=seed)
+            write_run(root / f"a/{dim}-{seed}", poses(0.5 - 0.05 * n + 0.02 * seed), model__dim=dim, seed=seed)
             worse = poses(0.7 - 0.05 * n + 0.02 * seed)
             write_run(root / f"b/{dim}-{seed}", worse, model__dim=dim, seed=seed, loss=TRIPLET, config="pose/triplet")
     return root
@@ -103,8 +102,7 @@ def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of
     write_run(tmp_path / "1", poses(0.5))
     write_run(tmp_path / "2", of, **change)
     found = compare([tmp_path], ["label_distance@10"])
-    assert len(found.tables) == 2
-    assert found.notes == (SEPARATE,)
+    assert (len(found.tables), found.notes) == (2, (SEPARATE,))
     assert not any(cell.best for table in found.tables for line in table.lines[1:] for cell in line)
     if change:
         assert found.tables[0].title != found.tables[1].title
@@ -218,8 +216,7 @@ def test_a_run_that_stopped_early_is_finished(tmp_path, epochs):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"event": "stop", "epoch": epochs, "step": 2}) + "\n")
     found = compare([tmp_path])
-    assert found.left_out == ()
-    assert [row.cells for row in found.tables[0].rows] == [("1",), ("-",)]
+    assert (found.left_out, [row.cells for row in found.tables[0].rows]) == ((), [("1",), ("-",)])
 
 
 def test_when_the_weights_may_be_chosen_is_part_of_a_config(tmp_path):
@@ -234,8 +231,7 @@ def columns(*configs):
 
 def test_columns_show_differing_keys():
     base = {"config": "a", "loss": {"name": "raw", "beta": 10}, "model": {"dim": 8}, "seed": 0}
-    assert columns(base) == {"config": ["a"]}
-    assert columns(base, {**base, "seed": 1}) == {"config": ["a", "a"]}
+    assert (columns(base), columns(base, {**base, "seed": 1})) == ({"config": ["a"]}, {"config": ["a", "a"]})
     assert columns(base, {**base, "loss": {"name": "raw", "beta": 5}}) == {"loss.beta": ["10", "5"]}
     # Options have a column where they differ between configs with the same part.
     triplets = [{**base, "loss": {"name": "triplet", "margin": m, "distance": "cosine"}} for m in (0.1, 0.2)]
@@ -250,8 +246,7 @@ def test_columns_show_differing_keys():
     assert list(columns(base, other)) == ["config", "loss", "miner", "optimizer", "model.dim"]
     # A key that an older run lacks, and a newer has without a value.
     newer = {**base, "model": {"dim": 8, "levels": None}}
-    assert columns(base, newer) == {"config": ["a", "a"]}
-    assert identity(flat(base)) == identity(flat(newer))
+    assert (columns(base, newer), identity(flat(base))) == ({"config": ["a", "a"]}, identity(flat(newer)))
     # Keys that change no result.
     binarized = {**base, "binarize": {"name": "threshold", "cache": "a"}}
     elsewhere = {**binarized, "binarize": {"name": "threshold", "cache": "b"}}
@@ -307,14 +302,12 @@ def test_command_prints_json(contml, tmp_path):
     status, out, err = contml("compare", "runs", "--metric", "label_distance@10/normalized", "--json")
     assert (status, err) == (0, "")
     (data,) = json.loads(out)["tables"]
-    assert list(data["metrics"]) == ["label_distance@10/normalized"]
-    assert len(data["rows"]) == 8
+    assert (list(data["metrics"]), len(data["rows"])) == (["label_distance@10/normalized"], 8)
     row = data["rows"][3]
     assert (row["config"], row["seeds"]) == ({"loss": "log_ratio", "model.dim": "128"}, [0, 1])
     assert len(row["folders"]) == 2
     values = row["metrics"]["label_distance@10/normalized"]
-    assert values["mean"] == pytest.approx(0.8)
-    assert values["values"] == pytest.approx([0.8125, 0.7875])
+    assert (values["mean"], values["values"]) == (pytest.approx(0.8), pytest.approx([0.8125, 0.7875]))
 
 
 def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
@@ -328,8 +321,7 @@ def test_reading_needs_no_trust_and_imports_nothing(tmp_path):
 
 
 def test_what_a_paper_reports_is_below_the_table(tmp_path):
-    paper = {"source": "Kim et al. 2020, Table 2", "recall@1": 0.697}
-    write_run(tmp_path / "a", classes(0.5), published=paper)
+    write_run(tmp_path / "a", classes(0.5), published={"source": "Kim et al. 2020, Table 2", "recall@1": 0.697})
     (table,) = compare([tmp_path]).tables
     assert table.remarks == ["published: Kim et al. 2020, Table 2: recall@1 0.697"]
     assert "published" not in " ".join(table.keys)

@@ -59,9 +59,7 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
         (margin, rate, seed) for margin in (0.05, 0.1, 0.15, 0.2) for rate in (1e-3, 1e-2) for seed in (3, 4)
     ]
     means = [trial.mean for trial in result.trials]
-    assert means == sorted(means)
-    assert result.better == "lower"
-    assert result.metric == "label_distance@10"
+    assert (means, result.better, result.metric) == (sorted(means), "lower", "label_distance@10")
     assert result.params["loss.margin"] == 0.1
     assert result.table()[0] == ["trial", "loss.margin", "optimizer.lr", "epoch", "mean ± std"]
     assert result.table()[1][3] == "2"
@@ -70,13 +68,11 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     words = shlex.split(result.command)
     assert words[:3] == ["contml", "train", "own.yaml"]
     values = load(words[2], words[3:]).values
-    assert values["loss"]["margin"] == 0.1
-    assert values["seed"] == 3
+    assert (values["loss"]["margin"], values["seed"]) == (0.1, 3)
     spec, *rows = map(json.loads, lines())
     assert spec["config"]["loss"]["name"] == "dense_triplet"
     assert spec["space"] == {"loss.margin": "0.05,0.1,0.15,0.2", "optimizer.lr": "0.001,0.01"}
-    assert spec["sampler"] == "grid"
-    assert len(rows) == 16
+    assert (spec["sampler"], len(rows)) == ("grid", 16)
     assert set(rows[0]) == {"key", "value", "metric", "queries", "epoch", "untrained", "run", "seconds"}
     assert (json.loads(rows[3]["key"]), rows[3]["queries"], rows[3]["epoch"]) == (
         ["loss.margin=0.05 optimizer.lr=0.01", 4],
@@ -104,11 +100,9 @@ def test_the_default_sampler(trainings):
         run(tries, **options)
         return json.loads(lines(f"runs/own/sweep_{options['name']}/trials.jsonl")[0])["sampler"]
 
-    assert sampler(CHOICES, name="a") == "grid"
-    assert sampler(CHOICES, name="b", trials=8) == "grid"
+    assert (sampler(CHOICES, name="a"), sampler(CHOICES, name="b", trials=8)) == ("grid", "grid")
     assert sampler(CHOICES, name="c", trials=3) == "random"
-    assert sampler([RANGES[0], CHOICES[1]], name="d", trials=2) == "random"
-    assert len(trainings.done) == 8 + 8 + 3 + 2
+    assert (sampler([RANGES[0], CHOICES[1]], name="d", trials=2), len(trainings.done)) == ("random", 8 + 8 + 3 + 2)
     with refuses("--try", "missing"):
         run([])
 
@@ -133,8 +127,7 @@ def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkey
         )
         trainings.done.clear()
         again = run(tries, **options)
-        assert trials_of(again) == expected
-        assert again.command == whole.command
+        assert (trials_of(again), again.command) == (expected, whole.command)
         assert len(trainings.done) == len(written) - max(end, 1)
         rows = [{**json.loads(line), "seconds": 0} for line in lines()]
         assert rows == [{**json.loads(line), "seconds": 0} for line in written]
@@ -161,8 +154,7 @@ def test_the_order_in_which_trainings_finish_does_not_matter(trainings, monkeypa
 def test_more_trials_continue_the_same_sequence_and_fewer_are_its_beginning(trainings):
     whole = run(RANGES, trials=14, name="whole")
     run(RANGES, trials=11)
-    more = run(RANGES, trials=14)
-    assert trials_of(more) == trials_of(whole)
+    assert trials_of(run(RANGES, trials=14)) == trials_of(whole)
     trainings.done.clear()
     fewer = run(RANGES, trials=5)  # the first ones, as they were
     assert sorted(trials_of(fewer)) == sorted(trials_of(whole), key=lambda trial: trial[0])[:5]
@@ -180,8 +172,7 @@ def test_trainings_that_are_judged_by_other_metrics_are_refused(trainings, monke
 def test_a_diverged_training_is_never_chosen(trainings):
     trainings.diverges = lambda margin: margin == 0.1
     result = run([MARGINS], seeds=2)
-    assert result.params["loss.margin"] == 0.15
-    assert [trial.number for trial in result.trials][-1] == 1
+    assert (result.params["loss.margin"], [trial.number for trial in result.trials][-1]) == (0.15, 1)
     assert "diverged" in result.trials[-1].error
     assert len(trainings.done) == 7  # its second seed is not trained
     assert any("trial 1 failed" in line for line in result.sentences())
@@ -199,8 +190,7 @@ def test_trials_that_did_not_learn_choose_nothing(contml, trainings, options):
     result = run([MARGINS], **options)
     expected = f"{NOTHING}ended with untrained weights: no training improved the result on validation"
     assert result.sentences() == [f"{expected}; try other values, or train for more epochs"]
-    assert (result.chosen, result.params, result.command) == (None, None, None)
-    assert len(result.trials) == 4
+    assert ((result.chosen, result.params, result.command), len(result.trials)) == ((None, None, None), 4)
     arguments = [text for name, count in options.items() for text in (f"--{name}", count)]
     status, out, err = contml("sweep", "own.yaml", "--try", MARGINS, *arguments)
     assert (status, err) == (0, "")

@@ -32,8 +32,7 @@ def test_any_values_of_a_choice_are_read_back(chosen):
     text = "loss.margin=" + ",".join(map(written_value, chosen))
     part = the_only(text)
     assert isinstance(part, Choice)
-    assert list(part.values) == chosen
-    assert list(map(type, part.values)) == list(map(type, chosen))
+    assert (list(part.values), list(map(type, part.values))) == (chosen, list(map(type, chosen)))
     assert the_only(f"loss.margin={part}") == part
     for value in chosen:
         (override,) = overrides_of({"loss.margin": value})
@@ -47,14 +46,12 @@ def test_a_range_is_read_back_and_its_values_lie_within(a, b):
     low, high = sorted((a, b))
     part = the_only(f"loss.margin={written_value(low)}..{written_value(high)}")
     assert part == Interval("loss.margin", low, high)
-    assert part.is_integer == (isinstance(low, int) and isinstance(high, int))
-    assert part.log == (low > 0 and high >= 10 * low)
+    assert (part.is_integer, part.log) == (isinstance(low, int) and isinstance(high, int), low > 0 and high >= 10 * low)
     assert the_only(f"loss.margin={part}") == part
     for share in (0.0, 1e-9, 0.3, 0.5, 1.0):
         value = part.value(low + share * (high - low))
         assert low <= value <= high
-        assert isinstance(value, int) == part.is_integer
-        assert read(overrides_of({"loss.margin": value})[0]) == value
+        assert (isinstance(value, int), read(overrides_of({"loss.margin": value})[0])) == (part.is_integer, value)
 
 
 def test_whole_numbers_and_the_logarithmic_scale():

@@ -14,8 +14,7 @@ from contml.evaluation.intervals import half_width_of_sum
 
 def test_an_estimate_has_the_variances_of_seeds_and_queries():
     """Formulas by hand: variances of both means, and Satterthwaite's degrees of freedom."""
-    generator = np.random.default_rng(1)
-    values = generator.normal(0.3, 1, (4, 50))
+    values = np.random.default_rng(1).normal(0.3, 1, (4, 50))
     of_seeds, of_queries = values.mean(1).var(ddof=1) / 4, values.mean(0).var(ddof=1) / 50
     variance = of_seeds + of_queries
     degrees = variance**2 / (of_seeds**2 / 3 + of_queries**2 / 49)
@@ -83,5 +82,4 @@ def test_what_has_no_interval():
 
 def test_holm_of_a_hand_example():
     """0.01 x 4, 0.013 x 3 raised to it, 0.03 x 2, 0.04 raised to it."""
-    assert holm([0.04, 0.01, 0.03, 0.013]) == pytest.approx([0.06, 0.04, 0.06, 0.04])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert (holm([0.04, 0.01, 0.03, 0.013]), holm([0.9, 0.8])) == (pytest.approx([0.06, 0.04, 0.06, 0.04]), [1.0, 1.0])

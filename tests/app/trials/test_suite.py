@@ -113,9 +113,7 @@ def compares_cosines(changes):
 
 def test_the_second_round_goes_beyond_an_end_and_else_between_the_neighbours():
     axis = Axis("lr", (1.0, 4.0, 16.0))
-    assert axis.around(2, 2) == [64, 256]
-    assert axis.around(0, 2) == [0.25, 0.0625]
-    assert axis.around(1, 2) == [2, 8]
+    assert (axis.around(2, 2), axis.around(0, 2), axis.around(1, 2)) == ([64, 256], [0.25, 0.0625], [2, 8])
     assert axis.around(2, 4) == pytest.approx([64, 256, 8, 16 / 2**0.5])
     assert axis.around(1, 4) == pytest.approx([2, 8, 4 / 2**0.5, 4 * 2**0.5])
 
@@ -132,8 +130,7 @@ def test_the_second_round_has_as_many_trials_for_every_method_and_keeps_the_othe
 def test_what_is_at_an_end_of_all_that_was_tried():
     method = Method(grid=({"b": (1.0, 2.0)}, {"lr": (1.0, 4.0)}))
     tried = [*method.options, *method.further("b=2 lr=4", 4)]
-    assert method.at_edge("b=8 lr=4", tried) == ["b"]
-    assert method.at_edge("b=2 lr=4", tried) == []
+    assert (method.at_edge("b=8 lr=4", tried), method.at_edge("b=2 lr=4", tried)) == (["b"], [])
     assert method.at_edge("b=1 lr=64", tried) == ["b", "lr"]
 
 
@@ -148,12 +145,10 @@ def missing(cell, results):
 
 
 def test_a_cell_tries_chooses_tries_around_it_and_tests(write_suite):
-    suite = read_suite(write_suite())
-    cell = Cell(suite, {}, "gauges", "log_ratio")
+    cell = Cell(read_suite(write_suite()), {}, "gauges", "log_ratio")
     assert cell.total == 4 + 2 + 2
     results = {}
-    assert {(item.seed, item.split) for item in missing(cell, results)} == {(0, "val")}
-    assert cell.tests(results) == []
+    assert ({(item.seed, item.split) for item in missing(cell, results)}, cell.tests(results)) == ({(0, "val")}, [])
     best = "model.normalize=true optimizer.lr=0.02"
     finish(cell, results, lambda item: float(item.options == best))
     assert [item.options for item in missing(cell, results)] == [
@@ -173,8 +168,7 @@ def test_a_cell_tries_chooses_tries_around_it_and_tests(write_suite):
 
 
 def test_a_trial_that_diverged_is_not_chosen(write_suite):
-    suite = read_suite(write_suite())
-    cell, results = Cell(suite, {}, "gauges", "cosent"), {}
+    cell, results = Cell(read_suite(write_suite()), {}, "gauges", "cosent"), {}
     for item in missing(cell, results):
         failed = item.options != "loss.scale=20 optimizer.lr=0.01"
         results[item.key] = {"error": "loss", "seconds": 1.0} if failed else {"value": -0.3, "seconds": 1.0}
@@ -184,12 +178,10 @@ def test_a_trial_that_diverged_is_not_chosen(write_suite):
 
 def test_a_training_is_another_one_if_a_value_of_its_config_is_but_not_where_the_data_are(write_suite):
     def keys(*changes):
-        suite = read_suite(write_suite(*changes))
-        return [item.key for cell in cells(suite, {}) for item in cell.trials({})]
+        return [item.key for cell in cells(read_suite(write_suite(*changes)), {}) for item in cell.trials({})]
 
     first = keys()
-    assert len(set(first)) == len(first)
-    assert keys(("title: Two losses", "title: Others")) == first
+    assert (len(set(first)), keys(("title: Two losses", "title: Others"))) == (len(first), first)
     assert not set(keys(("model.dim=4", "model.dim=5"))[2:]) & set(first)
     assert keys(("model.dim=4", "model.dim=5"))[:2] == first[:2]  # features have no head
     assert not set(keys(("weights=none]", "weights=none, images.crop=32]"))) & set(first)
@@ -200,10 +192,8 @@ def test_a_training_is_another_one_if_a_value_of_its_config_is_but_not_where_the
 
 
 def test_the_time_left_is_that_of_what_is_known(write_suite):
-    suite = read_suite(write_suite())
-    found = cells(suite, {})
-    assert [cell.total for cell in found] == [2 + 1, 8, 8]
-    assert seconds_left(found, {}, 5.0) == 19 * 5
+    found = cells(read_suite(write_suite()), {})
+    assert ([cell.total for cell in found], seconds_left(found, {}, 5.0)) == ([2 + 1, 8, 8], 19 * 5)
     results = {}
     finish(found[1], results, lambda _: 0.0)  # 4 of 2 s
     assert seconds_left(found, results, 5.0) == pytest.approx((19 - 4) * 2)
@@ -220,8 +210,7 @@ def test_an_error_of_a_suite_is_one_line(write_suite, tmp_path, change, line):
     path = write_suite(*[(old, new)] * bool(arrow))
     if not arrow:
         (tmp_path / "second.yaml").write_text(f"base: {path}\n")
-        named = TINY.replace("baseline: features", "baseline: features, sets: [gauges]")
-        (tmp_path / "named.yaml").write_text(named)
+        (tmp_path / "named.yaml").write_text(TINY.replace("baseline: features", "baseline: features, sets: [gauges]"))
         path = str(tmp_path / "other.yaml")
         Path(path).write_text(change.replace("FOLDER", str(tmp_path)))
     with pytest.raises(InputError) as error:
@@ -241,8 +230,7 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
     suite = read_suite(str(path))
     assert suite.train == (*base.train, "model.dim=5")
     assert (suite.sets, suite.seeds) == ({"gauges": base.sets["gauges"]}, (3,))
-    assert suite.methods["log_ratio"] == base.methods["log_ratio"]
-    assert suite.methods["raw"].sets == ("gauges",)
+    assert (suite.methods["log_ratio"], suite.methods["raw"].sets) == (base.methods["log_ratio"], ("gauges",))
     assert (suite.title, suite.inputs, suite.trials) == (base.title, base.inputs, base.trials)
     path.write_text(f"base: {tmp_path / 'tiny.yaml'}\nsets: {{dials: {{config: scalar/synthetic}}}}\n")
     assert list(read_suite(str(path)).methods) == ["log_ratio", "cosent"], "raw is defined on no set that is left"
@@ -254,8 +242,7 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
 
 
 def test_a_suite_is_written_in_the_yaml_of_configs(write_suite, tmp_path):
-    values = read(tmp_path / "tiny.yaml" if write_suite() else tmp_path).values
-    (tmp_path / "again.yaml").write_text(dump(values))
+    (tmp_path / "again.yaml").write_text(dump(read(tmp_path / "tiny.yaml" if write_suite() else tmp_path).values))
     assert read_suite(str(tmp_path / "again.yaml")) == read_suite(str(tmp_path / "tiny.yaml"))
 
 
@@ -266,8 +253,7 @@ def test_the_suite_of_the_page_is_valid(tmp_path):
     path.write_text(with_base)
     assert read_suite(str(path)).train[-1] == "model.dim=16"
     path.write_text(whole)
-    suite = read_suite(str(path))
-    assert [cell.total for cell in cells(suite, {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
+    assert [cell.total for cell in cells(read_suite(str(path)), {})] == [2 + 1, 6 + 2 + 5, 6 + 2 + 5]
     graded = read_suite("graded_features")
     assert f"({graded.trials} in `graded_features`)." in text
     assert f"({graded.further} in `graded_features`)" in text

@@ -74,20 +74,17 @@ def test_the_score_through_labels_is_of_the_expected_squared_label_distance(fini
     if "true" in key[2]:
         train, test = (torch.nn.functional.normalize(each, dim=1) for each in (train, test))
     values = task.train.labels.values
-    posterior = Posterior.fit(train, values.double(), None)
-    found = posterior.weights(test)
+    found = Posterior.fit(train, values.double(), None).weights(test)
     gaps = torch.cdist(values.double(), values.double()).square()
     expected = torch.zeros(len(test), len(test), dtype=torch.float64)
     for a in range(len(test)):
         for b in range(len(test)):
-            pairs = gaps[found.rows[a]][:, found.rows[b]]
-            expected[a, b] = found.weights[a] @ pairs @ found.weights[b]
+            expected[a, b] = found.weights[a] @ gaps[found.rows[a]][:, found.rows[b]] @ found.weights[b]
     k = evaluate(test.float(), task.evaluated.labels)[0].k
     labels = task.evaluated.labels.pairwise().double()
     scores = []
     for query in range(len(test)):
-        others = [n for n in range(len(test)) if n != query]
-        nearest = sorted(others, key=lambda n: float(expected[query, n]))[:k]
+        nearest = sorted((n for n in range(len(test)) if n != query), key=lambda n: float(expected[query, n]))[:k]
         scores.append(float(labels[query, nearest].mean()))
     random = (labels.sum(1) / (len(test) - 1)).numpy()
     oracle = labels.fill_diagonal_(torch.inf).sort(dim=1).values[:, :k].mean(1).numpy()
@@ -106,8 +103,7 @@ def test_the_page_has_the_scores_of_the_lines(finished):
             by_method.setdefault((set_name, method), []).append(row["value"])
     overview = page.split("## Overview")[1].split("## gauges")[0]
     for (set_name, method), values in by_method.items():
-        section = page.split(f"## {set_name}")[1]
-        line = next(line for line in section.splitlines() if line.startswith(f"| {method} |"))
+        line = next(line for line in page.split(f"## {set_name}")[1].splitlines() if line.startswith(f"| {method} |"))
         assert f" {np.mean(values):.3f} [" in line
         (line,) = (line for line in overview.splitlines() if line.startswith(f"| {method} |"))
         assert f"{np.mean(values):.3f}" in line
@@ -128,8 +124,7 @@ def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finis
 def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
     folder, _ = finished
     (tmp_path / "tiny.yaml").write_text(SUITE)
-    assert run(tmp_path, minutes=0).done == 0
-    assert run(tmp_path, only=["wide", "cosent"]).done == 8
+    assert (run(tmp_path, minutes=0).done, run(tmp_path, only=["wide", "cosent"]).done) == (0, 8)
     again = rows(tmp_path)
     content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
     assert len(again) == 8
@@ -203,8 +198,7 @@ def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
     page = page_of(folder / "results", "tiny")
     text = page.read_text()
     page.write_text(text + "\n## Notes\n\nBy hand.\n")
-    assert run(folder).done == len(before)
-    assert rows(folder) == before
+    assert (run(folder).done, rows(folder)) == (len(before), before)
     assert page.read_text() == text + "\n## Notes\n\nBy hand.\n"
     page.write_text(text)
 
@@ -322,8 +316,7 @@ def test_a_training_on_classes_has_both_scores_of_every_query(finished_classes):
 
 def test_the_scores_of_queries_are_those_of_the_evaluation():
     """Recall@1 and MAP@R of classes, with ties and a class of one item: the means are the metrics of the library."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(40, 3, generator=generator).round(decimals=0)  # many ties
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)).round(decimals=0)  # many ties
     classes = [n % 7 for n in range(39)] + [9]
     evaluation, ranking = evaluate(x, ClassLabels(classes), clusters=False)
     recall, map_at_r = (query_scores(name, evaluation, ranking) for name in ("recall@1", "map_at_r"))
@@ -400,11 +393,9 @@ def test_verdicts_of_orderings():
         trials=1,
     )
     some = {"a": scores["a"], "c": scores["c"]}
-    of_sets = {"s": SetScores("s", scores, groups, "s"), "t": SetScores("t", some, groups, "t")}
-    found = claim_verdicts(suite, of_sets)
+    found = claim_verdicts(suite, {"s": SetScores("s", scores, groups, "s"), "t": SetScores("t", some, groups, "t")})
     assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
-    assert found[0][0] == "s +0.500 [+0.500, +0.500]"
-    assert found[3][0] == "-"
+    assert (found[0][0], found[3][0]) == ("s +0.500 [+0.500, +0.500]", "-")
 
 
 NETWORKS = """

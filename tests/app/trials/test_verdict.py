@@ -128,8 +128,7 @@ def test_no_best_where_the_interval_includes_0():
 
 def test_equal_results_are_equal():
     found = verdict([result("a", A), result("b", A), result("c", A + 1)], "Recall@1", "lower")
-    assert (found.best, found.tied) == (None, (0, 1))
-    assert found.sentence == "no best: a and b are equal in Recall@1"
+    assert ((found.best, found.tied), found.sentence) == ((None, (0, 1)), "no best: a and b are equal in Recall@1")
     found = verdict([result(name, A) for name in "abcdef"], "Recall@1", "lower")
     assert found.sentence == "no best: a, b, c and 3 others are equal in Recall@1"
     assert verdict([runs("a", 0.5), runs("b", 0.5)], "NMI", "higher").sentence == "no best: a and b are equal in NMI"
