@@ -18,20 +18,8 @@ import pyarrow
 import pytest
 import torch
 from pyarrow import parquet
-from support.commands import (
-    PAGES,
-    app_commands,
-    commands,
-    experiment_of,
-    one_step,
-    parsed,
-    short,
-    use_counts_of_miniatures,
-    write_files,
-    write_layout,
-    write_poses,
-    write_world,
-)
+from support import commands as of_pages
+from support.commands import PAGES, app_commands, commands, experiment_of, parsed
 from support.paths import ROOT
 from torchvision import models
 
@@ -82,11 +70,9 @@ def write_birds(folder):
 def write_encoder(folder):
     """The encoder of the page, without sentence-transformers: the letters of a caption."""
     function = python_blocks("docs/caption_distances.md")[0].partition("def encode")
-    body = (
-        function[2].partition("return")[0]
-        + "return np.array([[text.count(each) for each in 'aeiou'] for text in captions])"
-    )
-    (folder / "my_encoder.py").write_text(f"import numpy as np\n\n\ndef encode{body}\n")
+    body = "return np.array([[text.count(each) for each in 'aeiou'] for text in captions])\n"
+    text = f"import numpy as np\n\n\ndef encode{function[2].partition('return')[0]}{body}"
+    (folder / "my_encoder.py").write_text(text)
 
 
 def write_tables(folder):
@@ -99,7 +85,7 @@ def write_tables(folder):
     cars = [f"{photo},{x},2,12,9,{(7 * n + 90 * x) % 360}" for n, photo in enumerate(photos) for x in (1, 15)]
     (folder / "cars.csv").write_text("\n".join(["image,x,y,w,h,angle", *cars]) + "\n")
     write_objects(folder)
-    write_poses(folder)
+    of_pages.write_poses(folder)
 
 
 #: The columns of the tables of docs/recipes.md beside that of the images.
@@ -179,9 +165,9 @@ TYPED = [page for page in PAGES if commands(page)]
 @pytest.fixture
 def world(request, tmp_path, contml, tiny_run, monkeypatch):
     """The folder of a page."""
-    use_counts_of_miniatures(monkeypatch)
+    of_pages.use_counts_of_miniatures(monkeypatch)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    write_world(tmp_path, tiny_run)
+    of_pages.write_world(tmp_path, tiny_run)
     if "--weights" in (ROOT / request.getfixturevalue("page")).read_text(encoding="utf-8"):
         # Random weights, which have not the hash in the name of the file.
         torch.save(models.get_model("mobilenet_v2").state_dict(), tmp_path / "mobilenet_v2-b0353104.pth")
@@ -192,9 +178,9 @@ def world(request, tmp_path, contml, tiny_run, monkeypatch):
 def prepare(params, words, *, train=False, small=False):
     """Write the files that a command names; returns the overrides that make it short."""
     experiment = experiment_of(params)
-    write_files(experiment, weights=not small or any(word.startswith("model.") for word in words))
-    changes = short(experiment, words, own=params["data"] is not None, small=small)
-    return changes + (one_step(experiment) if train else [])
+    of_pages.write_files(experiment, weights=not small or any(word.startswith("model.") for word in words))
+    changes = of_pages.short(experiment, words, own=params["data"] is not None, small=small)
+    return changes + (of_pages.one_step(experiment) if train else [])
 
 
 @pytest.mark.parametrize("page", TYPED)
@@ -255,7 +241,7 @@ def test_commands_run(page, world, contml, monkeypatch):
         if name == "prepare":
             config = params["config"]
             task = config if config in task_table() else load(config).config.parts["task"].name
-            write_layout(task, params["arguments"][0])
+            of_pages.write_layout(task, params["arguments"][0])
             changes = ["--size=36", "--workers=0"]
         files = [sorted(world.glob(word)) or [word] if "*" in word else [word] for word in words[1:]]
         before = set(world.glob("runs/*/*/*/config.yaml"))

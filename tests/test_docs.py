@@ -21,9 +21,7 @@ from contml.mining import MINERS
 SITE = runpy.run_path(str(ROOT / "docs" / "conf.py"))
 PAGE = (ROOT / "docs" / "losses.md").read_text(encoding="utf-8")
 #: The options of each loss in the rows of the family's tables: | [`name`](losses/name.md) | options |
-ROWS = {
-    match[1]: match[2] for match in re.finditer(r"^\| \[`(\w+)`\]\(losses/\1\.md\) \| (.*?) ?\|$", PAGE, re.MULTILINE)
-}
+ROWS = dict(re.findall(r"^\| \[`(\w+)`\]\(losses/\1\.md\) \| (.*?) ?\|$", PAGE, re.MULTILINE))
 #: Pages whose Python runs with data or trainings of its own, and the test that runs it.
 ELSEWHERE = {
     "README.md": "test_readme.py", "CONTRIBUTING.md": "test_contributing.py", "docs/export.md": "search/test_page.py",
@@ -50,10 +48,8 @@ def test_options_and_defaults_are_those_of_the_code(name):
 def test_the_page_of_a_loss_has_formula_paper_and_weight_and_its_example_runs(name):
     page = (ROOT / "docs" / "losses" / f"{name}.md").read_text(encoding="utf-8")
     formula, paper, weight = re.split(r"^## (?:Paper|Weight of a pair)\n", page, flags=re.MULTILINE)
-    assert formula.startswith("# ")
-    assert "```math\n" in formula
-    assert paper.strip()
-    assert weight.strip()
+    assert re.match("# .*```math\n", formula, re.DOTALL)
+    assert all((paper.strip(), weight.strip()))
     code = SITE["example"](name)
     names: dict[str, Any] = {}
     exec(compile(code, name, "exec"), names)
@@ -88,13 +84,8 @@ def run(page):
     return names
 
 
-PAGES = [
-    page
-    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-    if python(page := path.relative_to(ROOT).as_posix())
-]
-
-
+FILES = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])]
+PAGES = [page for page in FILES if python(page)]
 NOTEBOOKS = [page for page in PAGES if page.startswith("docs/notebooks/")]
 
 
@@ -102,18 +93,18 @@ NOTEBOOKS = [page for page in PAGES if page.startswith("docs/notebooks/")]
 LONG = pytest.param("docs/metrics.md", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted({*PAGES} - {*ELSEWHERE, *NOTEBOOKS, "docs/in_your_code.md", "docs/labels.md", *LONG.values}), LONG]
-)
+OTHERS = {*ELSEWHERE, *NOTEBOOKS, "docs/in_your_code.md", "docs/labels.md", *LONG.values}
+
+
+@pytest.mark.parametrize("page", [*sorted({*PAGES} - OTHERS), LONG])
 def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(page)
 
 
 def test_there_are_six_notebooks_and_the_site_has_them():
-    assert [page.split("/")[-1] for page in NOTEBOOKS] == [
-        "captions.md", "classes.md", "judgments.md", "maps.md", "numbers.md", "poses.md"
-    ]  # fmt: skip
+    names = ["captions", "classes", "judgments", "maps", "numbers", "poses"]
+    assert [page.split("/")[-1].removesuffix(".md") for page in NOTEBOOKS] == names
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for page in NOTEBOOKS:
         assert f"\n{page.removeprefix('docs/').removesuffix('.md')}\n" in index
@@ -124,9 +115,9 @@ def test_there_are_six_notebooks_and_the_site_has_them():
 def test_a_notebook_is_its_page_and_its_code_trains_an_embedding(page, tmp_path, monkeypatch):
     """The cells of the notebook that the site offers are run in order, as Jupyter does."""
     made = SITE["notebook"]((ROOT / page).read_text(encoding="utf-8"))
-    sources = {
-        kind: ["".join(c["source"]) for c in made["cells"] if c["cell_type"] == kind] for kind in ("code", "markdown")
-    }
+    sources = {"code": [], "markdown": []}
+    for cell in made["cells"]:
+        sources[cell["cell_type"]].append("".join(cell["source"]))
     assert [f"{source}\n" for source in sources["code"]] == python(page)
     assert sources["markdown"][0].startswith("# ")
     assert "](.." not in "".join(sources["markdown"])

@@ -28,9 +28,8 @@ def steps(name):
 
 def run(arguments, cwd):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, env=environment, check=False
-    )
+    options = {"capture_output": True, "text": True, "cwd": cwd, "env": environment}
+    done = subprocess.run([sys.executable, *arguments], **options, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -14,10 +14,8 @@ from contml.config import Section, options
 
 #: A text that is a key, or a text that sets one: "loss.margin", "set loss.margin=0.1".
 _KEY = re.compile(r"^([a-z_]+)\.([a-z_]+)$|(?<![\w./])([a-z_]+)\.([a-z_]+)=")
-_FILES = {
-    *("csv", "db", "html", "ini", "json", "jsonl", "mat", "md", "npz", "onnx", "parquet", "png", "safetensors"),
-    *("sqlite", "txt", "yaml"),
-}
+_FILES = {"csv", "db", "html", "ini", "json", "jsonl", "mat", "md", "npz", "onnx", "parquet", "png", "safetensors"}
+_FILES |= {"sqlite", "txt", "yaml"}
 
 
 #: Names of weights that look like keys.
@@ -49,15 +47,12 @@ def test_every_key_that_the_code_names_exists():
     known = keys()
     every_option = set().union(*known.values())
     modules = [*(ROOT / "contml").glob("**/*.py"), *(ROOT / "tasks").glob("**/*.py")]
-    found = {
-        (key, module.relative_to(ROOT).as_posix()) for module in modules for key in named(module.read_text("utf-8"))
-    }
-    wrong = [
-        f"{module}: {section}.{option}"
-        for (section, option), module in sorted(found)
-        if (section in known or option in every_option)
-        and option not in known.get(section, ())
-        and (section, option) not in _WEIGHTS
-    ]
+    texts = {module.relative_to(ROOT).as_posix(): module.read_text("utf-8") for module in modules}
+    found = {(key, module) for module, text in texts.items() for key in named(text)}
+    wrong = []
+    for (section, option), module in sorted(found):
+        is_known = option in known.get(section, ()) or (section, option) in _WEIGHTS
+        if (section in known or option in every_option) and not is_known:
+            wrong.append(f"{module}: {section}.{option}")
     assert not wrong
     assert ("training", "val_share") in {key for key, _ in found}

@@ -39,19 +39,13 @@ def test_check_counts_the_words_without_a_vector(tmp_path, monkeypatch):
     facts = dict(check(load("table/default", SMALL)))
     expected = f"{first_count + second_count:,}, 2 different, most often '{first}'"
     assert facts["training words without a vector"] == expected
-    assert facts["test words without a vector"].startswith(
-        f"{sum(_uses(t, (first, second)) for t in captions[TRAIN:])}"
-    )
+    count = sum(word in (first, second) for texts in captions[TRAIN:] for caption in texts for word in caption)
+    assert facts["test words without a vector"].startswith(str(count))
     assert facts["training images"] == str(TRAIN)
 
-    (tmp_path / "own/vectors.txt").write_text(
-        f"{len(known) + 2} 3\n" + "\n".join([*lines, f"{first} 1 2 3", f"{second} 1 1 1\n"])
-    )
+    text = "\n".join([*lines, f"{first} 1 2 3", f"{second} 1 1 1\n"])
+    (tmp_path / "own/vectors.txt").write_text(f"{len(known) + 2} 3\n{text}")
     assert not [name for name in dict(check(load("table/default", SMALL))) if "without a vector" in name]
-
-
-def _uses(texts, words):
-    return sum(word in words for caption in texts for word in caption)
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(None, ["column", "age"]), ("0", ["column", "age"]), ("1", [])])
@@ -61,9 +55,8 @@ def test_only_the_main_process_reports_the_columns(monkeypatch, rank, expected):
         monkeypatch.setenv("RANK", rank)
     split = Split([Pixels(np.zeros((4, 4, 3), np.uint8))], ["a"], ClassLabels([0]))
     cells = []
-    report_columns(
-        Task(split, split, columns=[["column"], ["age"]]), lambda rows: cells.extend(c for row in rows for c in row)
-    )
+    task = Task(split, split, columns=[["column"], ["age"]])
+    report_columns(task, lambda rows: cells.extend(c for row in rows for c in row))
     assert cells == expected
 
 
@@ -184,9 +177,10 @@ def test_check_of_features(tmp_path):
     assert facts["decoded"] == "no image, since the items are features"
 
 
-@pytest.mark.parametrize(
-    "section", ["task", "loss", "sampler", "transform", "step", "optimizer", "schedule", "binarize", "miner", "model"]
-)
+SECTIONS = ["task", "loss", "sampler", "transform", "step", "optimizer", "schedule", "binarize", "miner", "model"]
+
+
+@pytest.mark.parametrize("section", SECTIONS)
 def test_a_config_that_names_a_command_runs_nothing(contml, tmp_path, section):
     own = '{backbone: "os:abort"}' if section == "model" else '{name: "os:system", command: "touch executed"}'
     assert contml("copy", "pose/synthetic", "own.yaml")[0] == 0
@@ -239,9 +233,8 @@ def test_a_split_that_keeps_few_judgments_says_so(triplets, contml):
     facts = dict(check(load("table/triplets", triplets)))
     kept = {name: split.labels.judged for name, split in load("table/triplets", triplets).build_task().splits.items()}
     assert facts["judgments"].startswith(f"{sum(kept.values())} of 200 are kept ({kept['train']} training, ")
-    assert facts["judgments"].endswith(
-        "These are few: task.judgments.by=judgment keeps all, with items that are in training and in test"
-    )
+    few = "These are few: task.judgments.by=judgment keeps all, with items that are in training and in test"
+    assert facts["judgments"].endswith(few)
     err = contml("train", "table/triplets", *triplets)[2]
     assert f"judgments: {sum(kept.values())} of 200 are kept" in err
 

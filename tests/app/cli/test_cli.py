@@ -98,27 +98,27 @@ def test_check_and_list_and_copy(contml, accepted, tmp_path):
     accepted("check", "mine.yaml", *TINY)
 
 
+OWN = """from torch import Tensor
+from contml.losses import LogRatioLoss
+
+class Mine(LogRatioLoss):
+    def __init__(self, weight: float = 1.0):
+        super().__init__()
+
+def near(distances: Tensor, label_distances: Tensor) -> Tensor:
+    return label_distances[:, 0]
+"""
 OWN_CODE = {
-    "loss": (
-        "own_loss:Mine",
-        "from contml.losses import LogRatioLoss\n\n\nclass Mine(LogRatioLoss):\n"
-        '    """Mine."""\n\n    def __init__(self, weight: float = 1.0):\n        super().__init__()\n',
-        ["loss=own_loss:Mine", "loss.weight=2.0"],
-    ),
-    "training.metrics.near": (
-        "own_metric:near",
-        "from torch import Tensor\n\n\ndef near(distances: Tensor, label_distances: Tensor) -> Tensor:\n"
-        "    return label_distances[:, 0]\n",
-        ["training.metrics={near: own_metric:near}"],
-    ),
+    "loss": ("own:Mine", ["loss=own:Mine", "loss.weight=2.0"]),
+    "training.metrics.near": ("own:near", ["training.metrics={near: own:near}"]),
 }
 
 
 @pytest.mark.parametrize("key", OWN_CODE)
 def test_own_code_needs_trust_in_a_run_folder(tiny_run, tmp_path, monkeypatch, key):
-    name, code, changes = OWN_CODE[key]
+    name, changes = OWN_CODE[key]
     run = Run(shutil.copytree(tiny_run, tmp_path / "run"))
-    (tmp_path / f"{name.split(':')[0]}.py").write_text(code)
+    (tmp_path / "own.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     own = load("pose/synthetic", [*TINY, *changes])
     run.config.write_text(dump(own.values))
@@ -144,14 +144,9 @@ def test_a_run_without_embeddings_or_with_foreign_weights(refused, tiny_run, tmp
 
 @pytest.mark.slow
 def test_ctrl_c_saves_and_reports_how_to_continue(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "contml", "train", "pose/synthetic", *TINY, "training.epochs=5000"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=restore_ctrl_c,
-    )
+    command = [sys.executable, "-m", "contml", "train", "pose/synthetic", *TINY, "training.epochs=5000"]
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=tmp_path, **streams, preexec_fn=restore_ctrl_c)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list(tmp_path.glob("runs/*/*/*/checkpoints/state.safetensors")):
         time.sleep(0.05)

@@ -28,20 +28,14 @@ main()
 """
 
 
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("contml.app.cli.train", "numpy", "torch.nn")]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-@pytest.mark.parametrize(
-    "module",
-    ["typer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("contml.app.cli.train", "numpy", "torch.nn"))],
-)
+@pytest.mark.parametrize("module", ["typer", *SLOW])
 def test_ctrl_c_in_an_import_gives_one_line(tmp_path, module):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(module=module)],
-        cwd=tmp_path,
-        env=script_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", PROGRAM.format(module=module)]
+    done = subprocess.run(command, cwd=tmp_path, env=script_environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "contml: stopped\n")
 
 

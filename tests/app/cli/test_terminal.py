@@ -15,6 +15,10 @@ from contml.app.cli.printing import echo, print_broken, print_table
 HOSTILE = "a\x1b[2Jb\x1b]0;title\x07c\u202ed\u2066e\rf\ng\u2028h\x85i\x9b1mj\udcffk\u200bl\ufeffm"
 
 
+#: Functions that print text as it is.
+FORBIDDEN = ("typer.echo", "typer.secho", "click.echo", "sys.stdout.write")
+
+
 def check(shown):
     assert not [c for c in shown.rstrip("\n") if c != "\n" and not c.isprintable()]
     shown.encode()
@@ -57,8 +61,6 @@ def test_the_commands_print_with_no_other_function():
             if isinstance(node, ast.ImportFrom) and node.module == "typer" and path.name != "printing.py":
                 assert "echo" not in [name.name for name in node.names], path
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                assert ast.unparse(node.func) not in ("typer.echo", "typer.secho", "click.echo", "sys.stdout.write"), (
-                    path
-                )
+                assert ast.unparse(node.func) not in FORBIDDEN, path
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id != "print", path

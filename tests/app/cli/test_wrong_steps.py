@@ -35,10 +35,8 @@ OPTIONS = ", ".join(option.name for option in options(Training))
 
 GOLDEN = Path(__file__).parents[2] / "wrong_steps.txt"
 ITEMS = "--data items.csv --label reading"
-SMALL = (
-    "images.resize=32 images.crop=32 images.workers=0 transform.scale_jitter=2 transform.shift=1 model.dim=8"
-    " sampler.batches=2 training.epochs=1"
-)
+SMALL = "images.resize=32 images.crop=32 images.workers=0 transform.scale_jitter=2 transform.shift=1 model.dim=8"
+SMALL += " sampler.batches=2 training.epochs=1"
 FIRST, STOPPED = "runs/table/default/first", "runs/table/default/stopped"
 
 #: What was done wrong, the command after `contml`, and the line that answers it.
@@ -86,9 +84,8 @@ def write_tables(rows):
         "split_yes": lambda n, row: {"split": "yes" if n % 2 else "no"},
         "split_train": lambda n, row: {"split": "train"},
     }.items():
-        write_table(
-            Path(f"{name}.csv"), [{key: row[key] for key in short} | change(n, row) for n, row in enumerate(rows)]
-        )
+        changed = [{key: row[key] for key in short} | change(n, row) for n, row in enumerate(rows)]
+        write_table(Path(f"{name}.csv"), changed)
     write_table(Path("two.csv"), rows[:2], short)
     write_table(Path("single.csv"), rows, ["image"])
     lines = [[row["image"], row["reading"]] for row in rows]
@@ -197,15 +194,13 @@ def contents(folder):
     return {path: path.stat().st_size for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(
-    ("what", "command", "expected"),
-    [pytest.param(*step, id=step[0], marks=[pytest.mark.slow] if step[0] in SLOW else []) for step in STEPS],
-)
+MARKED = [pytest.param(*step, id=step[0], marks=[pytest.mark.slow] if step[0] in SLOW else []) for step in STEPS]
+
+
+@pytest.mark.parametrize(("what", "command", "expected"), MARKED)
 def test_a_wrong_step_is_answered_by_one_line(
     desk, found, monkeypatch, capsys, tmp_path_factory, what, command, expected
 ):
-    if command.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
     folder, port = desk
     monkeypatch.chdir(folder)
     before = contents(folder)

@@ -11,17 +11,13 @@ from contml.losses import LogRatioLoss, RankSimLoss
 from contml.losses.memory import CrossBatchMemory
 from contml.runs import create
 
+THRESHOLD = "binarize: {name: threshold, threshold: 20}"
+MARGIN = "loss: {name: margin, per_class: true}\nminer: distance_weighted"
 #: (whether labels are classes, further sections of the config).
 EXPERIMENTS = {
     "memory of continuous labels": (False, "loss: log_ratio\nmemory: {size: 25, start: 1}"),
-    "memory of a threshold": (
-        False,
-        "binarize: {name: threshold, threshold: 20}\nloss: contrastive\nmemory: {size: 12}",
-    ),
-    "memory, miner and a loss that learns": (
-        True,
-        "loss: {name: margin, per_class: true}\nminer: distance_weighted\nmemory: {size: 20, start: 0}",
-    ),
+    "memory of a threshold": (False, f"{THRESHOLD}\nloss: contrastive\nmemory: {{size: 12}}"),
+    "memory, miner and a loss that learns": (True, f"{MARGIN}\nmemory: {{size: 20, start: 0}}"),
     "miner": (True, "loss: raw\nminer: {name: vthm, epsilon: 0.2}"),
     "triplets": (True, "loss: {name: triplet_margin, margin: 1, distance: squared_euclidean, triplets: batch}"),
     "regularizer": (False, "loss: log_ratio\nregularizer: {name: rank_sim, weight: 5}"),

@@ -166,6 +166,10 @@ def written(data, **options):
     data.write(data.rows(), **options)
 
 
+def spelled(row):
+    return {**row, "split": {"val": "dev", "train": "Training"}.get(row["split"], row["split"])}
+
+
 #: Changes after which every number is the same, by kind: name -> change.
 SAME = {
     "numbers": {
@@ -177,12 +181,7 @@ SAME = {
     "parts": {
         "sorted by split": lambda data: data.write(sorted(data.rows(), key=lambda row: row["split"])),
         "an unused row": lambda data: data.append(split=""),
-        "another spelling of the split": lambda data: data.write(
-            [
-                {**row, "split": {"val": "dev", "train": "Training"}.get(row["split"], row["split"])}
-                for row in data.rows()
-            ]
-        ),
+        "another spelling of the split": lambda data: data.write([spelled(row) for row in data.rows()]),
     },
 }
 
@@ -282,16 +281,10 @@ def test_the_same_numbers_to_the_last_bit(copied, kind, change):
     assert_same(copied)
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"),
-    fast_of(
-        [
-            *(("numbers", place) for place in ("link", "absolute", "elsewhere", "./data")),
-            ("parts", "elsewhere"),
-        ],
-        3,
-    ),
-)
+PLACES = [*(("numbers", place) for place in ("link", "absolute", "elsewhere", "./data")), ("parts", "elsewhere")]
+
+
+@pytest.mark.parametrize(("kind", "place"), fast_of(PLACES, 3))
 def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place):
     copied(kind)
     old = Path("data").absolute()
@@ -313,9 +306,10 @@ def test_a_moved_data_set_is_the_same(copied, tmp_path, monkeypatch, kind, place
         report_run(Path("results/whole"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"), fast_of([(kind, change) for kind in CHANGED for change in CHANGED[kind]], 6)
-)
+CHANGES = [(kind, change) for kind in CHANGED for change in CHANGED[kind]]
+
+
+@pytest.mark.parametrize(("kind", "change"), fast_of(CHANGES, 6))
 def test_changed_data_are_refused_or_accepted(copied, kind, change):
     make, texts = CHANGED[kind][change]
     make(copied(kind))
@@ -353,9 +347,8 @@ def slow_metrics(run):
     is_query = np.ones(len(names), bool) if split.queries is None else np.isin(rows, split.queries.numpy())
     curves = []
     for query in np.flatnonzero(is_query):
-        gallery = [
-            item for item in range(len(names)) if item != query and (split.queries is None or not is_query[item])
-        ]
+        others = [item for item in range(len(names)) if item != query]
+        gallery = [item for item in others if split.queries is None or not is_query[item]]
         far = ((embeddings[gallery] - embeddings[query]) ** 2).sum(1).astype(np.float32)
         values, groups = np.unique(far, return_inverse=True)  # ties are expectations
         near = distances[query][gallery]

@@ -125,9 +125,8 @@ def test_a_network_that_is_named_takes_the_file(weights, table):
 
 def test_a_run_keeps_its_preset(contml, accepted, table, weights, monkeypatch):
     """The same command continues it, also if a file has come into the cache, or is gone."""
-    monkeypatch.setattr(
-        "contml.app.experiment.run_results.RetrievalResults.report", lambda *_, **__: Path("report.html")
-    )
+    report = "contml.app.experiment.run_results.RetrievalResults.report"
+    monkeypatch.setattr(report, lambda *_, **__: Path("report.html"))
     command = ["train", "--data", "items.csv", "--label", "light=number", *QUICK, "--name", "a"]
     _, err = accepted(*command)
     assert "preset: quick, a small network from scratch" in err

@@ -28,9 +28,8 @@ def test_a_test_split_that_is_too_small_is_refused_before_the_training(tmp_path,
     made = from_text(tmp_path, False, "loss: log_ratio")
     task = made.read_task()
     small = replace(made, task=replace(task, test=task.test.subset(range(rows))))
-    monkeypatch.setattr(
-        "contml.app.experiment.train_and_evaluate.create", lambda *_: pytest.fail("a run folder was created")
-    )
+    create = "contml.app.experiment.train_and_evaluate.create"
+    monkeypatch.setattr(create, lambda *_: pytest.fail("a run folder was created"))
     with refuses("test split", got=f"{rows} queries and {rows} gallery items", allowed="at least 1 query and 2"):
         train(small, tmp_path / "runs")
 

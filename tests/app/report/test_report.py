@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -39,9 +40,8 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'</pre></title><script>alert(2)</scrip
 
 def colours(n: int = 60, prefix: str = "images/", **parts: Any) -> Split:
     """A split of images of one random colour."""
-    images = [
-        Pixels(Image.new("RGB", (32, 32), tuple(np.random.default_rng(row).integers(0, 256, 3)))) for row in range(n)
-    ]
+    drawn = (tuple(np.random.default_rng(row).integers(0, 256, 3)) for row in range(n))
+    images = [Pixels(Image.new("RGB", (32, 32), colour)) for colour in drawn]
     labels = NumberLabels(torch.arange(n + 1.0))[:n].as_root()
     return Split(images, [f"{prefix}{row:04d}.jpg" for row in range(n)], labels, **parts)
 
@@ -79,31 +79,15 @@ def evaluation_row(step: int = 0, split: str = "test", **metrics: Any) -> dict[s
 
 
 def train_rows(n: int = 50) -> list[dict[str, Any]]:
-    return [
-        {
-            "event": "train",
-            "epoch": i // 10,
-            "step": i,
-            "loss": 1 / (i + 1),
-            "learning_rate": 1e-4,
-            "images_per_second": 812.0,
-        }
-        for i in range(n)
-    ]
+    rates = {"event": "train", "learning_rate": 1e-4, "images_per_second": 812.0}
+    return [{"epoch": i // 10, "step": i, "loss": 1 / (i + 1), **rates} for i in range(n)]
 
 
 def write(folder: Path, *, without: Sequence[str] = (), **change: Any) -> str:
     evaluation, ranking = fake()
     rows = [*train_rows(), evaluation_row(10, **{"label_distance@10": 0.9, "spearman": 0.5})]
-    arguments: dict[str, Any] = {
-        "title": "pose",
-        "config": "loss: log_ratio\n",
-        "rows": rows,
-        "evaluation": of_test(evaluation),
-        "ranking": ranking,
-        "split": colours(),
-        **change,
-    }
+    usual = {"title": "pose", "config": "loss: log_ratio\n", "rows": rows, "split": colours()}
+    arguments: dict[str, Any] = {**usual, "evaluation": of_test(evaluation), "ranking": ranking, **change}
     about = About(arguments["title"], arguments["config"], arguments["rows"])
     content = RankingContent(arguments["ranking"])
     path = write_report(folder, content, arguments["split"], arguments["evaluation"], about)
@@ -124,11 +108,7 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
-        self.anchors: list[str] = []
-        self.handlers: list[str] = []
-        self.alts: list[str] = []
+        self.tags, self.links, self.anchors, self.handlers, self.alts = (list[str]() for _ in range(5))
         self.text = ""
         self.feed(text)
 
@@ -149,9 +129,7 @@ def check_self_contained(text: str) -> Page:
     assert not {"script", "link", "iframe", "object", "base", "form"} & set(page.tags)
     assert not page.handlers
     assert all(link.startswith("data:image/webp;base64,") for link in page.links)
-    assert "http:" not in text
-    assert "https:" not in text
-    assert "url(" not in text
+    assert not [outside for outside in ("http:", "https:", "url(") if outside in text]
     return page
 
 
@@ -260,16 +238,10 @@ def test_page_holds_every_number_of_the_table(usual: str) -> None:
 def test_everything_is_escaped(tmp_path: Path) -> None:
     evaluation, ranking = fake(unit=HOSTILE + "$x^$ 漢 \U0001f600")
     curve = replace(evaluation.curves["ndcg"], title=HOSTILE + r"$\frac{$ 漢 $", better="<script>")
-    page = check_self_contained(
-        write(
-            tmp_path,
-            title=HOSTILE + "\udcff\x00",
-            config=HOSTILE + "\nlone: \udcff\x00",
-            evaluation=of_test(replace(evaluation, curves={**evaluation.curves, "ndcg": curve})),
-            split=colours(prefix=HOSTILE + "\n\udcff", view=View(broken_renderer)),
-            ranking=ranking,
-        )
-    )
+    about = {"title": HOSTILE + "\udcff\x00", "config": HOSTILE + "\nlone: \udcff\x00", "ranking": ranking}
+    evaluated = of_test(replace(evaluation, curves={**evaluation.curves, "ndcg": curve}))
+    split = colours(prefix=HOSTILE + "\n\udcff", view=View(broken_renderer))
+    page = check_self_contained(write(tmp_path, evaluation=evaluated, split=split, **about))
     assert page.text.count(HOSTILE) >= 4  # title twice, unit, table, config
     assert any(HOSTILE in alt for alt in page.alts)
     assert page.tags.count("img") == len(page.links)
@@ -392,9 +364,8 @@ def dot_colours(labels: Any, count: int = 40) -> tuple[list[tuple[float, ...]], 
     picture_of(figure)
     dots = figure.axes[0].collections[-1]
     legend = [text.get_text() for each in figure.legends for text in each.get_texts()]
-    legend += [axes.get_xlabel() for axes in figure.axes[1:]] + [
-        text.get_text() for axes in figure.axes[1:] for text in axes.get_xticklabels()
-    ]
+    legend += [axes.get_xlabel() for axes in figure.axes[1:]]
+    legend += [text.get_text() for axes in figure.axes[1:] for text in axes.get_xticklabels()]
     return [tuple(colour[:3]) for colour in dots.get_facecolors().tolist()], legend
 
 
@@ -429,12 +400,8 @@ def test_other_labels_have_colours_along_their_main_direction() -> None:
 
 
 def test_density_takes_few_and_degenerate_pairs() -> None:
-    for pairs in (
-        torch.zeros(0, 2),
-        torch.tensor([[0.0, math.nan], [math.inf, 1.0]]),
-        torch.rand(5, 2),
-        torch.rand(500, 2) * 1e-12,
-    ):
+    holes = torch.tensor([[0.0, math.nan], [math.inf, 1.0]])
+    for pairs in (torch.zeros(0, 2), holes, torch.rand(5, 2), torch.rand(500, 2) * 1e-12):
         assert picture_of(density_plot(pairs, 0.5))
 
 
@@ -465,8 +432,6 @@ def test_numbers_are_rounded_in_proportion_to_their_interval(
 
 
 def test_plots_leave_no_global_state() -> None:
-    import matplotlib
-
     before = dict(matplotlib.rcParams)
     _, ranking = fake()
     picture_of(training_plot(train_rows(), of_test()))
@@ -486,14 +451,8 @@ def test_number(value: float, text: str) -> None:
 
 
 def test_percent() -> None:
-    assert [percent(x) for x in (0.734, 0, -0.001, -0.3, 1.2, math.nan)] == [
-        "73 %",
-        "0 %",
-        "0 %",
-        "-30 %",
-        "120 %",
-        "-",
-    ]
+    found = [percent(x) for x in (0.734, 0, -0.001, -0.3, 1.2, math.nan)]
+    assert found == ["73 %", "0 %", "0 %", "-30 %", "120 %", "-"]
 
 
 def test_metrics_of_graded_labels(tmp_path: Path) -> None:
@@ -530,6 +489,4 @@ def test_summary_and_sentence() -> None:
 def test_a_picture_takes_characters_that_the_font_lacks() -> None:
     evaluation, _ = fake()
     curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
-    from contml.app.report.plots import metrics_plot
-
     assert picture_of(metrics_plot(replace(evaluation, curves={"x": curve}))).width > 100

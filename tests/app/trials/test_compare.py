@@ -148,9 +148,8 @@ def test_runs_without_an_evaluation_are_listed_with_the_reason(tmp_path):
         reason = "its evaluation.json cannot be read, or does not name split and checkpoint; write it again with"
         assert left_out[name] == f"{reason}: contml evaluate {tmp_path}/{name}"
     assert left_out["half_read"].startswith("its evaluation-last.json cannot be read, or does not name split and")
-    assert left_out["half_read"].endswith(
-        f"write it again with: contml evaluate {tmp_path}/half_read --checkpoint last"
-    )
+    again = f"write it again with: contml evaluate {tmp_path}/half_read --checkpoint last"
+    assert left_out["half_read"].endswith(again)
     assert re.match(r"cannot be read \(.*metrics.jsonl:1: not a row of metrics", left_out["log"])
     assert re.match(r"cannot be read \(.*config.yaml:.*YAML syntax", left_out["config"])
     assert left_out["foreign"] == "its config has no training.epochs; give a folder that 'contml train' made"
@@ -198,10 +197,8 @@ def test_splits_have_tables_of_their_own(tmp_path):
     assert [line[0] for line in texts(table)] == ["loss.margin", "0.1", "0.2"]
     shown = "were chosen on the validation split whose metrics are shown: these metrics are optimistic"
     assert first.notes == (f"the weights of 2 of 2 runs {shown}",)
-    assert [table.title.partition(":")[0] for table in second.tables] == [
-        "pose/synthetic, test split, best weights",
-        "pose/synthetic, validation split",
-    ]
+    titles = ["pose/synthetic, test split, best weights", "pose/synthetic, validation split"]
+    assert [table.title.partition(":")[0] for table in second.tables] == titles
     assert [line[:2] for line in texts(second.tables[1])[1:]] == [["best", "0.1"], ["best", "0.2"], ["last", "0.3"]]
     assert second.notes == (SEPARATE, f"the weights of 2 of 3 runs {shown}")
     assert second.tables[1].title.startswith("pose/synthetic, validation split: 200")
@@ -259,14 +256,8 @@ def test_columns_show_differing_keys():
 
 def test_values_of_all_kinds():
     values = [None, True, 0.0000001, 3, [1, 2], "two\nlines"]
-    assert columns(*({"a": {"b": value}} for value in values))["a.b"] == [
-        "-",
-        "true",
-        "1e-07",
-        "3",
-        "[1, 2]",
-        "two lines",
-    ]
+    texts_of_values = ["-", "true", "1e-07", "3", "[1, 2]", "two lines"]
+    assert columns(*({"a": {"b": value}} for value in values))["a.b"] == texts_of_values
 
 
 def test_a_metric_without_a_number(tmp_path):

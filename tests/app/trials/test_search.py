@@ -74,10 +74,8 @@ def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     assert spec["space"] == {"loss.margin": "0.05,0.1,0.15,0.2", "optimizer.lr": "0.001,0.01"}
     assert (spec["sampler"], len(rows)) == ("grid", 16)
     assert set(rows[0]) == {"key", "value", "metric", "queries", "epoch", "untrained", "run", "seconds"}
-    assert (json.loads(rows[3]["key"]), rows[3]["queries"], rows[3]["epoch"]) == (
-        ["loss.margin=0.05 optimizer.lr=0.01", 4],
-        *(200, 2),
-    )
+    key = ["loss.margin=0.05 optimizer.lr=0.01", 4]
+    assert (json.loads(rows[3]["key"]), rows[3]["queries"], rows[3]["epoch"]) == (key, 200, 2)
     assert rows[3]["run"] == "runs/own/sweep/trial_001_seed_4"
 
 
@@ -122,9 +120,8 @@ def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkey
     for end in range(len(written) + 1):
         shutil.rmtree("runs")
         Path("runs/own/sweep").mkdir(parents=True)
-        Path("runs/own/sweep/trials.jsonl").write_bytes(
-            b"".join(written[:end]) + (written[end][: 20 * (end % 2)] if end < len(written) else b"")
-        )
+        torn = written[end][: 20 * (end % 2)] if end < len(written) else b""
+        Path("runs/own/sweep/trials.jsonl").write_bytes(b"".join(written[:end]) + torn)
         trainings.done.clear()
         again = run(tries, **options)
         assert (trials_of(again), again.command) == (expected, whole.command)
@@ -218,9 +215,8 @@ def test_no_trial_is_better_than_untrained_weights(trainings):
     trainings.learns = lambda margin: margin != 0.1
     result = run([MARGINS])
     assert result.chosen is None
-    assert result.sentences()[0].startswith(
-        "nothing is chosen: no trial is better than the untrained weights of trial 1; try"
-    )
+    nothing = "nothing is chosen: no trial is better than the untrained weights of trial 1; try"
+    assert result.sentences()[0].startswith(nothing)
     # Beside a failed trial, and alone.
     trainings.learns = lambda margin: False
     trainings.diverges = lambda margin: margin != 0.2

@@ -12,9 +12,8 @@ from contml.config import from_overrides
 numbers = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9).map(lambda x: x + 0.0))
 texts = st.text(string.ascii_letters + string.digits + "._-:, []{}#'\"=\\", min_size=1, max_size=12)
 texts = texts.filter(lambda text: ".." not in text)  # a range
-values = st.recursive(
-    st.one_of(numbers, st.booleans(), st.none(), texts), lambda inner: st.lists(inner, max_size=3), max_leaves=4
-)
+leaves = st.one_of(numbers, st.booleans(), st.none(), texts)
+values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_leaves=4)
 
 
 def read(override):
@@ -70,9 +69,4 @@ def test_whole_numbers_and_the_logarithmic_scale():
 
 def test_a_grid_has_all_combinations():
     space = parse_space(["loss=raw,ice", "optimizer.lr=1e-3,1e-2"])
-    assert grid(space) == [
-        {"loss": "raw", "optimizer.lr": 0.001},
-        {"loss": "raw", "optimizer.lr": 0.01},
-        {"loss": "ice", "optimizer.lr": 0.001},
-        {"loss": "ice", "optimizer.lr": 0.01},
-    ]
+    assert grid(space) == [{"loss": loss, "optimizer.lr": rate} for loss in ("raw", "ice") for rate in (0.001, 0.01)]

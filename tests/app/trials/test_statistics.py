@@ -19,23 +19,16 @@ def test_an_estimate_has_the_variances_of_seeds_and_queries():
     variance = of_seeds + of_queries
     degrees = variance**2 / (of_seeds**2 / 3 + of_queries**2 / 49)
     found, half = estimate([values], [range(50)]), stats.t.ppf(0.975, degrees) * math.sqrt(variance)
-    assert (found.mean, found.low, found.high) == pytest.approx(
-        (values.mean(), values.mean() - half, values.mean() + half)
-    )
+    expected = values.mean(), values.mean() - half, values.mean() + half
+    assert (found.mean, found.low, found.high) == pytest.approx(expected)
     assert found.p == pytest.approx(2 * stats.t.sf(abs(values.mean()) / math.sqrt(variance), degrees))
 
 
 def test_the_mean_over_sets_has_the_sum_of_their_variances():
     generator = np.random.default_rng(2)
     values = [generator.normal(size=(3, 20)), generator.normal(size=(3, 700))]
-    parts = [
-        (variance / 4, degrees)
-        for each in values
-        for variance, degrees in (
-            (each.mean(0).var(ddof=1) / each.shape[1], each.shape[1] - 1),
-            (each.mean(1).var(ddof=1) / 3, 2),
-        )
-    ]
+    parts = [(each.mean(0).var(ddof=1) / each.shape[1] / 4, each.shape[1] - 1) for each in values]
+    parts += [(each.mean(1).var(ddof=1) / 3 / 4, 2) for each in values]
     found = estimate(values, [range(20), range(700)])
     assert found.mean == pytest.approx((values[0].mean() + values[1].mean()) / 2)
     assert found.high - found.mean == pytest.approx(half_width_of_sum(parts))

@@ -18,26 +18,7 @@ from contml.losses import LOSSES, LogRatioLoss, NPairsLoss
 #: The suites that come with contml, and those of this repository that need other packages or settings.
 SUITES = [*suite_names(), *map(str, sorted((ROOT / "benchmarks/suites").glob("*.yaml")))]
 
-TINY = """
-title: Two losses
-places: {data: a folder}
-inputs: {changes: [model.backbone=small_cnn, model.weights=none]}
-train: [model.backbone=features, model.dim=4]
-sets:
-  gauges: {config: scalar/synthetic}
-methods:
-  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
-  log_ratio:
-    changes: [loss=log_ratio, loss.squared=false]
-    grid: [[model.normalize=false, model.normalize=true], {optimizer.lr: [0.01, 0.02]}]
-  cosent:
-    changes: [loss=cosent]
-    grid: [{loss.scale: [5, 20]}, {optimizer.lr: [0.01, 0.02]}]
-reference: log_ratio
-trials: 4
-further: 2
-seeds: [1, 2]
-"""
+TINY = (Path(__file__).parent / "two_losses.yaml").read_text()
 
 
 @pytest.fixture
@@ -85,10 +66,8 @@ def test_losses_on_distances_choose_between_normalized_and_unnormalized(name):
     on_distances = set()
     for method_name in suite.trained:
         method = suite.methods[method_name]
-        options = [
-            dict(change.split("=", 1) for change in (*suite.train, *method.changes, *option.split()))
-            for option in method.options
-        ]
+        changes = [(*suite.train, *method.changes, *option.split()) for option in method.options]
+        options = [dict(change.split("=", 1) for change in each) for each in changes]
         normalized = {each["model.normalize"] for each in options}
         if all(compares_cosines(each) for each in options):
             assert normalized == {"true"}, method_name
@@ -224,9 +203,8 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
     of_both = ("baseline: features", "baseline: features, sets: [gauges, rooms]")
     base = read_suite(write_suite((gauges, f"{gauges}\n  {rooms}"), of_both))
     path = tmp_path / "other.yaml"
-    path.write_text(
-        f"base: {tmp_path / 'tiny.yaml'}\ntrain: [model.dim=5]\nsets: [gauges]\nmethods: [raw, log_ratio]\nseeds: [3]\n"
-    )
+    own = "train: [model.dim=5]\nsets: [gauges]\nmethods: [raw, log_ratio]\nseeds: [3]\n"
+    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\n{own}")
     suite = read_suite(str(path))
     assert suite.train == (*base.train, "model.dim=5")
     assert (suite.sets, suite.seeds) == ({"gauges": base.sets["gauges"]}, (3,))

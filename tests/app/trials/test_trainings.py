@@ -24,7 +24,8 @@ from contml.evaluation import mean_average_precision_at_r, recall_at_k
 from contml.evaluation.posterior import Posterior
 from contml.labels import ClassLabels, NumberLabels
 
-SUITE = (Path(__file__).parent / "tiny.yaml").read_text()
+HERE = Path(__file__).parent
+SUITE, CLASSES, NETWORKS = ((HERE / f"{name}.yaml").read_text() for name in ("tiny", "species", "networks"))
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +67,8 @@ def test_the_score_through_labels_is_of_the_expected_squared_label_distance(fini
     folder, result = finished
     task = measure._task(result.suite.model_dump_json(), "wide", (("folder", str(folder / "inputs")),), "test")
     train, test = (measure.vectors_of(split) for split in (task.train, task.evaluated))
-    key, row = next(
-        (key, row)
-        for row in rows(folder)
-        if (key := json.loads(row["key"]))[:2] == ["wide", "raw"] and key[4] == "test"
-    )
+    keys = [(json.loads(row["key"]), row) for row in rows(folder)]
+    key, row = next((key, row) for key, row in keys if key[:2] == ["wide", "raw"] and key[4] == "test")
     if "true" in key[2]:
         train, test = (torch.nn.functional.normalize(each, dim=1) for each in (train, test))
     values = task.train.labels.values
@@ -148,10 +146,8 @@ def test_another_draw_has_the_same_items_divided_by_group_with_their_labels(tmp_
     assert data_key(suite, "gauges") != data_key(suite, "gauges, draw 2")
     assert data_key(suite, "gauges", drawn=False) == data_key(suite, "gauges, draw 2", drawn=False)
 
-    for key, old, new in (
-        ("methods", "[regression, log_ratio]", '["log_ratio, draw 1"]'),
-        ("sets", "draw 2", "draw -1"),
-    ):
+    wrong = (("methods", "[regression, log_ratio]", '["log_ratio, draw 1"]'), ("sets", "draw 2", "draw -1"))
+    for key, old, new in wrong:
         (tmp_path / "wrong.yaml").write_text((tmp_path / "drawn.yaml").read_text().replace(old, new))
         with refuses(key, allowed="must be of"):
             read_suite(str(tmp_path / "wrong.yaml"))
@@ -206,14 +202,8 @@ def test_a_finished_benchmark_trains_nothing(finished, monkeypatch):
 def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE)
     lines = []
-    benchmark(
-        str(tmp_path / "tiny.yaml"),
-        [],
-        inputs=tmp_path / "inputs",
-        results=tmp_path / "results",
-        plan=True,
-        on_line=lines.append,
-    )
+    folders = {"inputs": tmp_path / "inputs", "results": tmp_path / "results"}
+    benchmark(str(tmp_path / "tiny.yaml"), [], **folders, plan=True, on_line=lines.append)
     assert "43 trainings" in lines[0]
     assert "core-hours" in lines[0]
     assert [line.split(":")[0] for line in lines[1:]] == ["gauges", "wide"]
@@ -232,9 +222,8 @@ def test_a_page_of_something_else_is_not_overwritten(tmp_path):
 
 
 def test_a_regression_of_labels_that_are_no_vectors(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(
-        SUITE.replace("  wide:\n    config: scalar", "  wide:\n    config: layout").replace(", sets: [gauges]", "")
-    )
+    text = SUITE.replace("  wide:\n    config: scalar", "  wide:\n    config: layout")
+    (tmp_path / "tiny.yaml").write_text(text.replace(", sets: [gauges]", ""))
     with refuses(subject="regression", got="wide"):
         run(tmp_path, only=["wide", "regression"])
 
@@ -267,29 +256,6 @@ def test_ridge_is_the_minimum_of_its_formula():
         optimizer.step(closure)
         expected = (queries @ w + bias) * b.std(correction=0) + b.mean()
         assert torch.allclose(found[:, n], expected.detach(), atol=1e-6)
-
-
-CLASSES = """
-title: Two losses on drawn species
-inputs: {changes: [model.backbone=small_cnn, model.weights=none, images.resize=36, images.crop=32], components: 8}
-scores: [map_at_r, recall@1]
-train: [model.backbone=features, model.weights=none, model.dim=4, model.normalize=true, transform=null,
-  images.workers=0, sampler=classes, sampler.classes=4, sampler.instances=3, sampler.batches=2, training.epochs=1]
-sets:
-  species:
-    config: classes/synthetic
-    changes: [task.classes=12, task.per_class=5, task.test_classes=6, task.test_per_class=5, task.size=36]
-methods:
-  raw: {baseline: features, grid: [[normalize=false, normalize=true]]}
-  multi_similarity: {changes: [loss=multi_similarity], grid: [{optimizer.lr: [0.01, 0.02]}]}
-  contrastive: {changes: [loss=contrastive], grid: [{optimizer.lr: [0.01, 0.02]}]}
-claims:
-  - {better: multi_similarity, worse: contrastive, source: a paper, published: 2 > 1}
-  - {better: raw, worse: contrastive, source: another, published: 3 > 1}
-reference: multi_similarity
-trials: 2
-seeds: [1, 2]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -362,9 +328,8 @@ def test_the_page_says_what_holds_of_published_orderings(finished_classes):
     part = page.split("## Published orderings")[1].split("## Overview")[0]
     lines = [line for line in part.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + 2
-    for line, claim, (shown, verdict) in zip(
-        lines[2:], result.suite.claims, claim_verdicts(result.suite, scores), strict=True
-    ):
+    verdicts = claim_verdicts(result.suite, scores)
+    for line, claim, (shown, verdict) in zip(lines[2:], result.suite.claims, verdicts, strict=True):
         assert line.startswith(f"| {claim.better} > {claim.worse} | {claim.published} | {claim.source} |")
         assert line.endswith(f"| {shown} | {verdict} |")
         better, worse = (scores["species"].scores[name] for name in (claim.better, claim.worse))
@@ -380,43 +345,14 @@ def test_verdicts_of_orderings():
     generator = np.random.default_rng(0)
     noise = generator.normal(0, 0.1, (3, 60))
     scores = {"a": noise + 0.5, "b": noise, "c": noise + generator.normal(0, 0.01, (3, 60))}
-    groups = range(60)
-    claims = [("a", "b"), ("b", "a"), ("b", "c"), ("a", "d")]
-    path = {"config": "x"}
-    suite = Suite(
-        title="t",
-        train=(),
-        sets={"s": path, "t": path},
-        methods={name: Method() for name in "abcd"},
-        claims=[Claim(better=x, worse=y, source="", published="") for x, y in claims],
-        reference="a",
-        trials=1,
-    )
+    groups, path, methods = range(60), {"config": "x"}, {name: Method() for name in "abcd"}
+    claims = [Claim(better=x, worse=y, source="", published="") for x, y in ("ab", "ba", "bc", "ad")]
+    options = {"title": "t", "train": (), "sets": {"s": path, "t": path}, "reference": "a", "trials": 1}
+    suite = Suite(**options, methods=methods, claims=claims)
     some = {"a": scores["a"], "c": scores["c"]}
     found = claim_verdicts(suite, {"s": SetScores("s", scores, groups, "s"), "t": SetScores("t", some, groups, "t")})
     assert [verdict for _, verdict in found] == ["holds", "does not hold", "undecided", "not measured yet"]
     assert (found[0][0], found[3][0]) == ("s +0.500 [+0.500, +0.500]", "-")
-
-
-NETWORKS = """
-title: Two losses of whole networks
-train: [model.backbone=small_cnn, transform=null, images.resize=36, images.crop=32, images.workers=0, sampler=uniform,
-  sampler.batch_size=12, sampler.batches=2, training.epochs=1]
-sets:
-  4 numbers:
-    config: scalar/synthetic
-    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=4]
-  2 numbers:
-    config: scalar/synthetic
-    changes: [task.train=30, task.val=30, task.test=30, task.size=36, task.queries=0, model.dim=2]
-    options_of: 4 numbers
-methods:
-  log_ratio: {changes: [loss=log_ratio, loss.squared=false], grid: [{optimizer.lr: [0.01, 0.02]}]}
-  cosent: {changes: [loss=cosent], grid: [{optimizer.lr: [0.01, 0.02]}]}
-reference: log_ratio
-trials: 2
-seeds: [1, 2]
-"""
 
 
 @pytest.mark.slow
@@ -464,10 +400,8 @@ def test_a_mistyped_name_is_found_before_the_first_training(tmp_path, old, new, 
 
 
 def test_a_loss_for_other_labels_is_found_before_the_first_training(tmp_path):
-    text = SUITE.replace(
-        "changes: [loss=cosent], grid: [{loss.scale", "changes: [loss=proxy_anchor], grid: [{loss.alpha"
-    )
-    (tmp_path / "tiny.yaml").write_text(text)
+    old, new = "[loss=cosent], grid: [{loss.scale", "[loss=proxy_anchor], grid: [{loss.alpha"
+    (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))
     with refuses("loss proxy_anchor", "graded labels", "needs classes"):
         run(tmp_path)
     assert not (tmp_path / "inputs").exists()
@@ -483,24 +417,8 @@ def test_training_items_whose_image_is_in_another_split_are_left_out(tmp_path, c
     for copy, original in ((3, 20), (5, 25)):
         shutil.copy(tmp_path / f"{original}.png", tmp_path / f"{copy}.png")
     (tmp_path / "ages.csv").write_text("\n".join(rows))
-    suite = f"""
-title: Ages
-places: {{data: the folder}}
-inputs: {{changes: [model.backbone=small_cnn, model.weights=none, images.resize=8, images.crop=8]}}
-train: [model.backbone=features, model.weights=none, model.dim=2, transform=null, sampler=uniform, sampler.batch_size=8,
-  sampler.batches=1, training.epochs=1, images.workers=0]
-sets:
-  ages:
-    config: table/default
-    changes: [task.data={tmp_path}/ages.csv, "task.labels={{age: number}}"]
-    copies: {copies}
-methods:
-  log_ratio: {{changes: [loss=log_ratio], grid: [{{optimizer.lr: [0.01, 0.02]}}]}}
-reference: log_ratio
-trials: 2
-seeds: [1, 2]
-"""
-    (tmp_path / "tiny.yaml").write_text(suite)
+    text = (HERE / "ages.yaml").read_text().replace("copies: 0", f"copies: {copies}")
+    (tmp_path / "tiny.yaml").write_text(text.replace("FOLDER", str(tmp_path)))
     if copies < 2:
         with refuses(subject="copies", got=str(copies), allowed="2", hint="image is also in another split"):
             run(tmp_path)
