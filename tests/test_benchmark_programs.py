@@ -6,12 +6,10 @@ import sys
 import pytest
 from support.paths import ROOT
 
+LOSSES = "contrastive proxy_anchor dense_triplet cosent"
 #: A program and its arguments, and a text that its output has.
 PROGRAMS = {
-    "losses": (
-        "--sizes 32 --large 64 --only contrastive proxy_anchor dense_triplet cosent --busy",
-        "| dense_triplet | 64",
-    ),
+    "losses": (f"--sizes 32 --large 64 --only {LOSSES} --busy", "| dense_triplet | 64"),
     "log_ratio": ("--largest 64", "label space"),
     "evaluation": ("--items 100 --rounds 1 --queries 20", "torchmetrics"),
     "step": ("--batch 8 --size 32 --rounds 1", "8 chunks"),

@@ -30,9 +30,8 @@ def test_swapped_labels_change_their_places():
     assert (planted.numbers[wrong] != wrong).all()
     right = np.flatnonzero(planted.wrong == 0)
     assert (planted.numbers[right] == right).all()
-    np.testing.assert_allclose(
-        planted.labels.pairwise(), abs(planted.numbers[:, None] - planted.numbers[None]), atol=1e-4
-    )
+    expected = abs(planted.numbers[:, None] - planted.numbers[None])
+    np.testing.assert_allclose(planted.labels.pairwise(), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(

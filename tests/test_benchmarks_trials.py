@@ -10,15 +10,8 @@ import pytest
 from support.miniature import TINY
 from support.paths import ROOT
 
-from benchmarks import (
-    captions_synthetic,
-    classes_real,
-    classes_synthetic,
-    embedding_size,
-    layout_synthetic,
-    pose_synthetic,
-    synthetic,
-)
+from benchmarks import captions_synthetic, classes_real, classes_synthetic, embedding_size, layout_synthetic  # isort: skip
+from benchmarks import pose_synthetic, synthetic  # isort: skip
 from benchmarks.trials import RAW, SEEDS, Job, Method, Trials, main, report
 from contml._support.errors import DivergedError
 from contml.app.experiment import load
@@ -28,18 +21,11 @@ from contml.evaluation import half_width
 from contml.work import OutOfTimeError
 
 MARGINS = ("loss.margin=0.1", "loss.margin=0.2", "loss.margin=0.3")
-METHODS = [
-    Method("triplets", "pose/synthetic_threshold", MARGINS),
-    Method("nearest", "pose/synthetic_nearest", MARGINS),
-    Method("dense", "pose/synthetic_dense_triplet", MARGINS),
-]
+CONFIGS = {"triplets": "synthetic_threshold", "nearest": "synthetic_nearest", "dense": "synthetic_dense_triplet"}
+METHODS = [Method(name, f"pose/{config}", MARGINS) for name, config in CONFIGS.items()]
 #: Validation results: the last margin of "dense" diverges.
-VALUES = {
-    ("triplets", MARGINS[1]): 0.3,
-    ("nearest", MARGINS[0]): 0.2,
-    ("dense", MARGINS[2]): None,
-    ("dense", MARGINS[0]): 0.4,
-}
+VALUES = {("triplets", MARGINS[1]): 0.3, ("nearest", MARGINS[0]): 0.2}
+VALUES |= {("dense", MARGINS[2]): None, ("dense", MARGINS[0]): 0.4}
 
 
 def fake(job):
@@ -146,9 +132,10 @@ OTHERS = {*suite_names(), *(path.stem for path in (ROOT / "benchmarks/suites").g
 OTHERS |= {"presets", "finetuning", "matryoshka", "teachers"}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(path for path in RAW.glob("*.jsonl") if path.stem not in OTHERS), ids=lambda path: path.stem
-)
+RECORDS = sorted(path for path in RAW.glob("*.jsonl") if path.stem not in OTHERS)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_recorded_trainings_are_read(path):
     record = FinishedTrainings(path)
     assert {json.dumps(json.loads(line)["key"]) for line in path.read_text().splitlines()} == {*record}
@@ -188,25 +175,22 @@ def test_the_options_of_every_benchmark_are_valid(methods, changes):
     assert len({job.key for job in jobs}) == len(jobs)
 
 
+CLASSES = [
+    *("task.classes=12", "task.per_class=6", "task.test_classes=5", "task.test_per_class=4", "sampler.classes=4"),
+    *("sampler.instances=3", "sampler.batches=2", "training.epochs=2"),
+]
+TRAININGS = {
+    "graded": (synthetic.train, METHODS[2], TINY),
+    "classes": (classes_synthetic.train, classes_synthetic.METHODS["margin"], CLASSES),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("train", "method", "changes"),
-    [
-        (synthetic.train, METHODS[2], (*TINY, "training.val_share=0.4")),
-        (
-            classes_synthetic.train,
-            classes_synthetic.METHODS["margin"],
-            (
-                *("task.classes=12", "task.per_class=6", "task.test_classes=5", "task.test_per_class=4"),
-                *("sampler.classes=4", "sampler.instances=3", "sampler.batches=2", "training.epochs=2"),
-                "training.val_share=0.4",
-            ),
-        ),
-    ],
-    ids=["graded", "classes"],
-)
+@pytest.mark.parametrize("kind", TRAININGS)
 @pytest.mark.usefixtures("no_reports")
-def test_a_training(train, method, changes):
+def test_a_training(kind):
+    train, method, changes = TRAININGS[kind]
+    changes = (*changes, "training.val_share=0.4")
     val = train(Job(method, method.tried[0], 0, "val", changes))
     test = train(Job(method, method.tried[0], 0, "test", changes))
     if train is classes_synthetic.train:  # as in benchmarks.classes_real

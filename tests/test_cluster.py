@@ -12,9 +12,8 @@ from support.refusals import refuses
 from contml import InputError, work
 from contml.labels import CaptionLabels, NumberLabels, VectorLabels, nearest
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
-)
+IGNORED = "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
+pytestmark = pytest.mark.filterwarnings(*IGNORED)
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +72,8 @@ def test_neighbours(ray, tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     words = [f"word{n}" for n in range(40)]
     chosen = torch.randint(40, (300, 6), generator=generator).tolist()
-    captions = CaptionLabels(
-        [[" ".join(words[n] for n in row)] for row in chosen],
-        {word: torch.randn(8, generator=generator).tolist() for word in words},
-    )
+    vectors = {word: torch.randn(8, generator=generator).tolist() for word in words}
+    captions = CaptionLabels([[" ".join(words[n] for n in row)] for row in chosen], vectors)
     monkeypatch.setattr("contml.labels.neighbours._ROWS", 20)
     for space in (VectorLabels(torch.randn(200, 3, generator=generator)), captions):
         folder = tmp_path / type(space).__name__

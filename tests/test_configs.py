@@ -49,9 +49,10 @@ TYPED = [typed(name) for name in config_names()]
 TYPED += [["contml", "train", *row] for row in protocol_rows() if len(row) > 2]
 
 
-@pytest.mark.parametrize(
-    "words", mostly_slow([(words,) for words in TYPED], 6), ids=lambda words: " ".join(words[2:])[:90]
-)
+STEPS = mostly_slow([(words,) for words in TYPED], 6)
+
+
+@pytest.mark.parametrize("words", STEPS, ids=lambda words: " ".join(words[2:])[:90])
 def test_config_takes_a_step(words, tmp_path, monkeypatch):
     """As its head or the page says: on a miniature of the official files in FOLDER."""
     monkeypatch.chdir(tmp_path)

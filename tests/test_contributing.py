@@ -117,9 +117,8 @@ def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, m
     radians = labels.degrees.deg2rad()
     evaluation, ranking = evaluate(torch.stack([radians.cos(), radians.sin()], 1).float(), labels)
     evaluated = Evaluated(evaluation, "test", "last", epoch=1, epochs=1)
-    page = write_report(tmp_path / "report", RankingContent(ranking), split, evaluated, About("hues")).read_text(
-        "utf-8"
-    )
+    report = write_report(tmp_path / "report", RankingContent(ranking), split, evaluated, About("hues"))
+    page = report.read_text("utf-8")
     assert '<span class="label">345°</span>' in page
     assert "<td>hue</td>" in page
     assert "<td>15.0 degrees</td>" in page
@@ -190,12 +189,8 @@ def test_an_addition_touches_few_files(addition):
 def test_a_class_has_a_name_of_its_own():
     """One name, one meaning; these are left in the districts that evaluate and search."""
     files = [file for name in ("contml", "tasks") for file in (ROOT / name).rglob("*.py")]
-    found = Counter(
-        node.name.lstrip("_")
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))]
+    found = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
     left = {"Captions", "Content", "Curve", "Graph", "Items", "Judgments", "Pairs", "Part", "Rankings", "Results"}
     assert {name for name, count in found.items() if count > 1} <= left
 

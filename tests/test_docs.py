@@ -176,23 +176,7 @@ def test_the_page_on_security_names_every_command_and_section_that_may_import_co
 
 
 #: For each row of the tables of SECURITY.md, by its first words: the test that attacks it.
-ATTACKS = {
-    "import contml": "test_imports.py::test_a_task_of_another_package_is_code_of_that_package",
-    "train": "config/test_config.py::test_own_code_is_checked_before_it_is_called",
-    "benchmark": "config/test_config.py::test_own_code_is_checked_before_it_is_called",
-    "train --resume RUN": "app/cli/test_cli.py::test_own_code_needs_trust_in_a_run_folder",
-    "contml.load": "search/test_embedder.py::test_a_backbone_of_the_user_is_imported_only_with_trust",
-    "compare": "app/trials/test_compare.py::test_reading_needs_no_trust_and_imports_nothing",
-    "config": "config/test_config.py::test_large_and_deep_configs_are_refused",
-    "checkpoints": "app/experiment/test_run_folders.py::test_a_damaged_checkpoint_is_refused",
-    "weights": "models/test_models.py::test_other_files_than_weights_are_refused_without_advice_to_run_their_code",
-    ".npy": "tasks/test_hostile_files.py::test_arrays_of_python_objects_are_refused",
-    "metrics.jsonl": "test_files.py::test_a_row_of_metrics_of_another_form_is_refused",
-    "word vectors": "tasks/captions/test_captions_task.py::test_vectors_in_a_pickle_are_refused_and_not_read",
-    "an index": "search/test_hostile.py::test_a_hostile_index_is_refused",
-    "tables": "data/test_tables.py::test_limits",
-    ".mat": "tasks/test_hostile_files.py::test_a_matlab_file_that_unpacks_to_too_much",
-}
+ATTACKS = dict(line.split(" || ") for line in (ROOT / "tests/attacks.txt").read_text("utf-8").splitlines())
 
 
 def test_each_row_of_the_page_on_security_has_a_test():

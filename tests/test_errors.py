@@ -20,9 +20,8 @@ def fields(error):
 
 
 def test_every_field_is_printed_in_order():
-    assert fields(WHOLE) == dict(
-        zip(FIELDS, ("batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3"), strict=True)
-    )
+    values = "batch_size", "1", "must be at least 2", "a batch compares items", "my.yaml:3"
+    assert fields(WHOLE) == dict(zip(FIELDS, values, strict=True))
     assert str(WHOLE) == "my.yaml:3: batch_size: 1; must be at least 2; a batch compares items"
     assert isinstance(WHOLE, ValueError)
 
@@ -107,6 +106,5 @@ def test_a_worker_that_is_killed_is_one_line_wherever_the_program_is(monkeypatch
     else:
         with pytest.raises(SystemExit):
             commands.main()
-        assert capsys.readouterr().err == (
-            "contml: a worker process: ended before its work was done; is there too little memory? try fewer workers\n"
-        )
+        line = "a worker process: ended before its work was done; is there too little memory? try fewer workers"
+        assert capsys.readouterr().err == f"contml: {line}\n"

@@ -42,9 +42,10 @@ X, Y = spiral(120)
 STRINGS = np.array(["low", "middle", "high"])[(Y > 1).astype(int) + (Y > 3)]
 
 
-@parametrize_with_checks(
-    [quick(), quick(**CLASSES), quick(hidden=(), loss="rank_sim")], expected_failed_checks=lambda _: DOES_NOT_APPLY
-)
+ESTIMATORS = [quick(), quick(**CLASSES), quick(hidden=(), loss="rank_sim")]
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=lambda _: DOES_NOT_APPLY)
 def test_conformance_with_scikit_learn(estimator, check):
     check(estimator)
 

@@ -23,24 +23,20 @@ from contml.data.features import write_features
 from contml.data.identity import DataRecord
 from contml.runs import Run
 
-RECORD = DataRecord(
-    {"train": ["a", "b"], "test": ["c"]}, {"train": ["1", "2"], "test": ["3"]}, {"train": [], "test": [0]}
-)
+NAMES, LABELS = {"train": ["a", "b"], "test": ["c"]}, {"train": ["1", "2"], "test": ["3"]}
+RECORD = DataRecord(NAMES, LABELS, {"train": [], "test": [0]})
 
 
 def large(run: Run):
     """Each file of a run, written by the function that writes it, larger than 100 kB."""
     tensors, names = {"a": torch.rand(200, 200)}, [os.urandom(8).hex() for _ in range(20_000)]
+    weights, features = run.checkpoints / "last.safetensors", run.folder / "f.npz"
     return {
-        run.checkpoints / "last.safetensors": lambda: save_tensors(
-            run.checkpoints / "last.safetensors", tensors, epoch=1
-        ),
+        weights: lambda: save_tensors(weights, tensors, epoch=1),
         run.data: lambda: DataRecord({"train": names}, {"train": names}, {"train": []}).save(run.data),
         run.config: lambda: write(run.config, lambda path: path.write_text("a" * 200_000)),
         run.metrics: lambda: run.log({"step": 1, "event": "a" * 200_000}),
-        run.folder / "f.npz": lambda: write_features(
-            run.folder / "f.npz", ["a"], ["train"], np.ones((1, 50_000), "f4")
-        ),
+        features: lambda: write_features(features, ["a"], ["train"], np.ones((1, 50_000), "f4")),
     }
 
 

@@ -36,9 +36,10 @@ def test_distances(function, dtype):
     torch.testing.assert_close(function(x.cuda(), x.cuda()).cpu(), function(x, x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "space", [VectorLabels(torch.randn(300, 3)), PoseLabels(torch.rand(300, 14, 2))], ids=["vectors", "poses"]
-)
+SPACES = [VectorLabels(torch.randn(300, 3)), PoseLabels(torch.rand(300, 14, 2))]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=["vectors", "poses"])
 def test_labels_and_nearest(space):
     on_gpu = space.to("cuda")
     torch.testing.assert_close(on_gpu.pairwise().cpu(), space.pairwise())
@@ -52,18 +53,14 @@ def test_labels_and_nearest(space):
 def test_losses(name, block_rows):
     torch.manual_seed(0)
     takes = data_arguments(LOSSES[name])
-    data = (
-        {"num_classes": 4, "embedding_dim": 6}
-        if takes.get("num_classes")
-        else {"train_labels": NumberLabels([0.0, 1.0])}
-    )
+    graded = {"train_labels": NumberLabels([0.0, 1.0])}
+    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else graded
     data = {key: value for key, value in data.items() if key in takes}
     loss = LOSSES[name](**data).double()
     loss.block_rows = block_rows
     embeddings = torch.randn(40, 6, dtype=torch.float64)
-    space = (
-        VectorLabels(torch.randn(40, 2)) if loss.requires in ("any", "graded") else ClassLabels(torch.arange(40) % 4)
-    )
+    classes, vectors = ClassLabels(torch.arange(40) % 4), VectorLabels(torch.randn(40, 2))
+    space = vectors if loss.requires in ("any", "graded") else classes
     results = []
     for device in ("cpu", "cuda"):
         moved, leaf = loss.to(device), embeddings.to(device, copy=True).requires_grad_()

@@ -16,10 +16,8 @@ from support.miniature import TINY
 
 import contml
 
-HEAVY = (
-    "accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "rapidfuzz", "scipy.sparse", "sklearn",
-    "torchvision",
-)  # fmt: skip
+HEAVY = ("accelerate", "faiss", "gensim", "llvmlite", "matplotlib", "numba", "rapidfuzz", "scipy.sparse", "sklearn")
+HEAVY += ("torchvision",)
 
 
 def loaded_after(code, names, *, cwd=None):
@@ -47,44 +45,17 @@ assert contml.testing is sys.modules["contml.testing"]
     assert loaded_after(code, HEAVY)[0] == []
 
 
-LIGHT = [
-    (["--help"], ""), (["--version"], ""), (["train", "--help"], ""), (["trian"], "No such command 'trian'"),
-    (["train", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
-    (["check", "pose/synthetc"], "did you mean 'pose/synthetic'?"),
-    (["train", "--data", __file__], "test_imports.py: ends in '.py'; must be a folder, or end in .csv"),
-    (["check", "pose/synthetic", "task=pose/synthetc"], "'pose/synthetc'; did you mean"),
-    (["copy", "pose/synthetc", "file.yaml"], "did you mean 'pose/synthetic'?"),
-    (["train", "--resume", "nothing"], "nothing: no such run folder"), (["list", "losess"], "'losess'"),
-    (["list", "configs"], ""),
-    (["train", "classes/synthetic", "training.val_share=1.5"], "training.val_share: 1.5; must be above 0 and at"),
-    (["check", "classes/synthetic", "sampler.instances=x"], "sampler.instances: 'x'; must be a whole number of at"),
-    (["train", "pose/synthetic", "images.crop=0"], "images.crop: 0; must be a whole number of at least 1"),
-    (["train", "pose/synthetic", "task.train=2"], "task.train: 2; must be a whole number of at least 3"),
-    (["train", "pose/synthetic", "seed=-1"], "seed: -1; must be 0 to 4294967295"),
-    (["features", "pose/synthetic", "--out", "a.txt"], "must end in .npz, .npy or .parquet"),
-    (["embed", "run", "photo.png", "--out", "a.txt"], "must end in .parquet or .npz"),
-    (["search", "index", "photo.png", "--gallery", "a.jpg"], "must end in .html"),
-    (["sweep", "pose/synthetic", "--try", "loss.margin=1,2", "--seeds", "0"], "--seeds: 0; must be a whole number"),
-    (["sweep", "pose/synthetic", "--try", "loss.margin"], "must be KEY=A,B,C"),
-    (["benchmark", "graded_feature"], "did you mean 'graded_features'?"),
-    (["benchmark", "graded_features", "data=a", "weights=b", "--only", "room"], "did you mean 'rooms'?"),
-]  # fmt: skip
+def listed(part):
+    """The commands of a part of light_commands.txt, each with a text of its answer."""
+    lines = (Path(__file__).with_name("light_commands.txt").read_text("utf-8").split("\n\n"))[part].splitlines()
+    pairs = (line.replace("FILE", __file__).split(" || ") for line in lines)
+    return [(command.split(), answer) for command, answer in pairs]
 
 
-#: Data of one's own that are wrong at first sight.
-OWN = [
-    (["gone.csv"], "gone.csv: no such file"),
-    (["ages.csv", "--label", "aeg=number"], "ages.csv: column aeg (labels): no such column; must be one of image, age"),
-    (["ages.csv", "--label", "age=numbr"], "task.labels.age: unknown kind 'numbr'"),
-    (["ages.csv", "--label", "age=number", "--image", "file"], "ages.csv: column file (image): no such column"),
-]
+CASES = [(listed(0), ("torch", "numpy")), (listed(1), ("torch",))]
 
 
-@pytest.mark.parametrize(
-    ("commands", "names"),
-    [(LIGHT, ("torch", "numpy")), ([(["check", "--data", *given], message) for given, message in OWN], ("torch",))],
-    ids=["mistyped names", "data of one's own"],
-)
+@pytest.mark.parametrize(("commands", "names"), CASES, ids=["mistyped names", "data of one's own"])
 def test_help_and_mistakes_do_not_import_torch(tmp_path, commands, names):
     """One after the other in one process: what a command imports stays imported."""
     (tmp_path / "ages.csv").write_text("image,age\na.png,1\nb.png,2\n")

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -34,9 +35,8 @@ def candidates_of(embeddings, classes):
     """Candidates by cosine, all items as anchors."""
     unit = torch.nn.functional.normalize(embeddings)
     distances, other = class_distances(classes), ~torch.eye(len(classes), dtype=torch.bool)
-    return Candidates(
-        unit @ unit.T, (distances == 0) & other, distances == 1, torch.arange(len(classes)), embeddings.shape[1]
-    )
+    pairs = (distances == 0) & other, distances == 1
+    return Candidates(unit @ unit.T, *pairs, torch.arange(len(classes)), embeddings.shape[1])
 
 
 def rows_of(candidates, part):
@@ -47,11 +47,8 @@ def rows_of(candidates, part):
 
 def listed(candidates, anchor):
     """(positives, negatives, similarities) of an anchor, as lists."""
-    return (
-        candidates.positive[anchor].nonzero().flatten().tolist(),
-        candidates.negative[anchor].nonzero().flatten().tolist(),
-        candidates.similarity[anchor].tolist(),
-    )
+    places = (side[anchor].nonzero().flatten().tolist() for side in (candidates.positive, candidates.negative))
+    return *places, candidates.similarity[anchor].tolist()
 
 
 LOOPS = {
@@ -147,9 +144,10 @@ def assert_drawn_from(drawn, expected):
     assert statistic < freedom + 6 * math.sqrt(2 * freedom) + 6
 
 
-@pytest.mark.parametrize(
-    ("dim", "dtype"), [(2, torch.float64), (3, torch.float32), (16, torch.float64), (512, torch.float32)]
-)
+FORMS = [(2, torch.float64), (3, torch.float32), (16, torch.float64), (512, torch.float32)]
+
+
+@pytest.mark.parametrize(("dim", "dtype"), FORMS)
 def test_negatives_are_drawn_from_their_distribution(dim, dtype):
     candidates = sphere_row(dim, 20_000, dtype=dtype)
     weights = DistanceWeighted(seed=3)(candidates)
@@ -199,10 +197,7 @@ def test_draws_depend_on_seed_call_and_place_alone():
     assert not torch.equal(first, second)
     miner.eval().begin()
     assert torch.equal(miner(candidates), second)
-    shifted = Candidates(
-        candidates.similarity, candidates.positive, candidates.negative, candidates.anchors + 1, candidates.dim
-    )
-    assert not torch.equal(miner(shifted), second)
+    assert not torch.equal(miner(replace(candidates, anchors=candidates.anchors + 1)), second)
 
 
 def test_draws_go_on_where_a_checkpoint_left_them():
@@ -282,11 +277,10 @@ def assert_same_in_blocks(loss, embeddings, classes, expected, smooth=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1.0, float(b.abs().max())), check_dtype=False)
 
 
-@pytest.mark.parametrize(
-    ("case", "distance", "reduction"),
-    pairwise(CLASS_CASES, ["cosine", "squared_euclidean"], ["mean", "nonzero", "sum"]),
-    ids=str,
-)
+TRIPLETS = pairwise(CLASS_CASES, ["cosine", "squared_euclidean"], ["mean", "nonzero", "sum"])
+
+
+@pytest.mark.parametrize(("case", "distance", "reduction"), TRIPLETS, ids=str)
 def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
     torch.manual_seed(0)
     size = len(case.classes)
@@ -300,9 +294,8 @@ def test_a_triplet_weighs_the_product_of_its_pairs(case, distance, reduction):
 def triplet_sums(d, positive, negative, margin):
     """Of each anchor, by the distances and weights of its pairs `[A, B]`: sum of hinges, valid and active triplets."""
     block = Block(d, (negative > 0).to(d.dtype), positive + negative, None, None, None, 2)
-    (values, valid), (again, active) = (
-        TripletMarginLoss(margin, "squared_euclidean", reduction).values(block) for reduction in ("mean", "nonzero")
-    )
+    losses = (TripletMarginLoss(margin, "squared_euclidean", reduction) for reduction in ("mean", "nonzero"))
+    (values, valid), (again, active) = (loss.values(block) for loss in losses)
     assert torch.equal(values, again)
     return values, valid, active
 

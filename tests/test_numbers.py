@@ -119,9 +119,8 @@ def stated(name: str, phrase: str) -> float:
 def row(name: str, first: str, below: str = "") -> list[float]:
     """The first number of each cell of the row of a result's page that begins with a cell; `below`: a heading."""
     text = (ROOT / f"benchmarks/results/{name}.md").read_text(encoding="utf-8").split(below or "# ", 1)[1]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")
-    ]
+    lines = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line] for line in lines]
     cells = next(each for each in rows if each[0] == first)
     found = [re.match(r"[+-]?[\d.,]*\d", cell) for cell in cells[1:]]
     return [value_of(match[0])[0] if match else math.nan for match in found]
@@ -287,11 +286,9 @@ def test_tables_are_those_that_the_program_writes(tmp_path):
         (tmp_path / page).write_text(damaged, encoding="utf-8")
     tables.main(["--root", str(tmp_path)])
     for page in pages:
-        in_tables = [
-            [line for line in (root / page).read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-            for root in (tmp_path, ROOT)
-        ]
-        assert in_tables[0] == in_tables[1], page
+        texts = ((root / page).read_text(encoding="utf-8").splitlines() for root in (tmp_path, ROOT))
+        new, old = ([line for line in lines if line.startswith("|")] for lines in texts)
+        assert new == old, page
 
 
 #: Raw files that `contml benchmark` wrote.
@@ -335,11 +332,8 @@ def test_the_table_of_nested_lengths_is_that_of_the_trainings():
         name, _, body = section.partition("\n")
         for length, alone, nested, _, first, _ in re.findall(r"^\| (\d+) " + 5 * r"\| ([^|]+) " + r"\|$", body, re.M):
             for cell, training in ((alone, f"alone {length}"), (nested, "matryoshka"), (first, "alone 128")):
-                scores = [
-                    statistics.mean(each["scores"][length])
-                    for each in trained
-                    if (each["set"], each["training"]) == (name, training)
-                ]
+                of_set = [each for each in trained if (each["set"], each["training"]) == (name, training)]
+                scores = [statistics.mean(each["scores"][length]) for each in of_set]
                 assert cell == f"{statistics.mean(scores):.3f}", (name, length, training)
                 held += 1
     assert held == 18

@@ -143,10 +143,9 @@ def test_a_metric_that_is_none_is_refused(metric, got, allowed):
 
 @pytest.mark.slow
 def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
-    (tmp_path / "metrics_of_mine.py").write_text(
-        "from torch import Tensor\n\n\ndef within(distances: Tensor, label_distances: Tensor) -> Tensor:\n"
-        "    return (label_distances[:, :5] < 9).double().mean(1)\n"
-    )
+    head = "from torch import Tensor\n\n\ndef within(distances: Tensor, label_distances: Tensor) -> Tensor:\n"
+    body = "    return (label_distances[:, :5] < 9).double().mean(1)\n"
+    (tmp_path / "metrics_of_mine.py").write_text(head + body)
     change = "training.metrics={within_9_px: metrics_of_mine:within}"
     status, out, err = contml("train", "pose/synthetic", *TINY, change)
     assert (status, "within_9_px" in out) == (0, True), err
@@ -160,9 +159,10 @@ def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
     assert (status, "within_9_px" in out) == (0, True)
 
 
-@pytest.mark.parametrize(
-    "name", ["mining", "sampling", "testing", "estimator", "contracts", "training", "data", "models"]
-)
+MODULES = ["mining", "sampling", "testing", "estimator", "contracts", "training", "data", "models"]
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_public_modules_say_what_they_have(name):
     module = importlib.import_module(f"contml.{name}")
     assert module.__all__

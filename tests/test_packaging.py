@@ -115,15 +115,10 @@ def test_files_beside_the_code_are_packaged():
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     packaged = set()
     for package, globs in patterns.items():
-        folder = (
-            ROOT / package.removeprefix("contml.") if package == "contml.configs" else ROOT / Path(*package.split("."))
-        )
+        name = package.removeprefix("contml.") if package == "contml.configs" else package
+        folder = ROOT / Path(*name.split("."))
         packaged |= {file for pattern in globs for file in folder.glob(pattern)}
-    found = {
-        file
-        for name in ("contml", "tasks", "configs")
-        for file in (ROOT / name).rglob("*")
-        if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts
-    }
+    files = [file for name in ("contml", "tasks", "configs") for file in (ROOT / name).rglob("*") if file.is_file()]
+    found = {file for file in files if file.suffix != ".py" and "__pycache__" not in file.parts}
     assert ROOT / "contml" / "__init__.pyi" in found
     assert found == packaged

@@ -63,10 +63,8 @@ def test_numbers_and_positions_are_those_of_a_list(seed):
 
     def drawn():
         ends = ["", "x" * 40, "yä" * 20]
-        return [
-            "".join(random.choice([*"ab/"], random.integers(0, 1 + seed % 5))) + ends[random.integers(len(ends))]
-            for _ in range(random.integers(0, 60))
-        ]
+        sizes = random.integers(0, 1 + seed % 5, random.integers(0, 60))
+        return ["".join(random.choice([*"ab/"], size)) + ends[random.integers(len(ends))] for size in sizes]
 
     values, others = drawn(), drawn()
     for texts, expected in ((Texts(values), values), (Texts([*others, *values])[len(others) :], values)):
@@ -131,9 +129,7 @@ def crops(folder, random, count):
         "files": [ImageFile(drawn(files)) for _ in range(count)],
         "boxes": [BoxCrop(drawn(files), drawn(edges)) for _ in range(count)],
         "whole boxes": [BoxCrop(drawn(files), tuple(map(int, drawn(edges)))) for _ in range(count)],
-        "squares": [
-            SquareCrop(drawn(files), drawn(squares), drawn((8, 9)), drawn((None, (30, 40)))) for _ in range(count)
-        ],
+        "squares": [SquareCrop(*map(drawn, (files, squares, (8, 9), (None, (30, 40))))) for _ in range(count)],
     }
 
 
@@ -180,10 +176,8 @@ def test_classes_of_packed_texts_are_those_of_a_list(names):
     assert (packed.digests(), packed.fingerprint()) == (listed.digests(), listed.fingerprint())
     assert packed.arguments() == listed.arguments()
     part = packed[[0, len(names) - 1, 0]].as_root()
-    assert (part.names, part.digests()) == (
-        listed[[0, len(names) - 1, 0]].as_root().names,
-        Texts(listed.digests()[row] for row in (0, len(names) - 1, 0)),
-    )
+    digests = Texts(listed.digests()[row] for row in (0, len(names) - 1, 0))
+    assert (part.names, part.digests()) == (listed[[0, len(names) - 1, 0]].as_root().names, digests)
 
 
 @pytest.mark.slow
@@ -201,9 +195,8 @@ def test_a_table_keeps_few_bytes_per_row(tmp_path, monkeypatch, column, cell, mo
     names = [f"{row:08d}.jpg" for row in range(rows)]
     labels = {"caption": {"kind": "captions", "vectors": "words.txt"}} if column == "caption" else None
     (tmp_path / "words.txt").write_text("".join(f"{word} {n} 1\n" for n, word in enumerate(WORDS)))
-    (tmp_path / "items.csv").write_text(
-        f"image,{column}\n" + "".join(f"{name},{cell(row)}\n" for row, name in enumerate(names))
-    )
+    lines = [f"{name},{cell(row)}\n" for row, name in enumerate(names)]
+    (tmp_path / "items.csv").write_text("".join([f"image,{column}\n", *lines]))
     monkeypatch.setattr(DiskFiles, "names", lambda _files, _folder, listed=frozenset(names): listed)
     file(str(tmp_path / "items.csv"), labels)  # what is computed once
     gc.collect()

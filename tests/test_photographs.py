@@ -57,9 +57,8 @@ def test_from_photographs_to_search(houses):
     for command in commands():
         words = shlex.split(command)
         before = os.times()
-        done = subprocess.run(
-            words, cwd=houses, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-        )
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(words, cwd=houses, env=environment, capture_output=True, text=True, check=False)
         after = os.times()
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr

@@ -100,12 +100,8 @@ def test_the_page_quotes_recall_at_1():
 def test_the_page_quotes_table_1_of_the_unified_view():
     _, rows = table("1.3")
     text = (ROOT / "docs/classes.md").read_text(encoding="utf-8")
-    quoted = {
-        method: [float(number) for number in numbers.split(" / ")]
-        for method, numbers in re.findall(
-            r"^\| ([^|]+) \| ([\d.]+ / [\d./ ]+) \|.*`classes/unified_view", text, re.MULTILINE
-        )
-    }
+    found = re.findall(r"^\| ([^|]+) \| ([\d.]+ / [\d./ ]+) \|.*`classes/unified_view", text, re.MULTILINE)
+    quoted = {method: [float(number) for number in numbers.split(" / ")] for method, numbers in found}
     assert quoted == {row[0]: [float(number) for number in row[1:]] for row in rows if row[0] in quoted}
     assert len(quoted) == 7
 

@@ -26,10 +26,8 @@ def test_every_config_named_exists():
 
 
 def test_the_two_commands_are_between_their_markers():
-    for marker, last in (
-        ("train", "contml train pose/synthetic"),
-        ("test", "python -m pytest -q -n 2 --dist worksteal"),
-    ):
+    last_commands = {"train": "contml train pose/synthetic", "test": "python -m pytest -q -n 2 --dist worksteal"}
+    for marker, last in last_commands.items():
         (block,) = re.findall(rf"<!-- {marker} command -->\n```sh\n(.*?)\n```\n<!-- end -->", TEXT)
         assert block.startswith("python3 -m venv .venv && .venv/bin/pip install")
         assert block.endswith(last)

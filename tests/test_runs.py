@@ -33,15 +33,12 @@ def test_runs_that_start_in_the_same_second_have_their_own_folders(tmp_path, mon
             return cls(2024, 5, 6, 12, 0, 0)
 
     monkeypatch.setattr(runs, "datetime", Noon)
-    assert [create(tmp_path, "a").folder.name for _ in range(3)] == [
-        "2024-05-06_12-00-00",
-        "2024-05-06_12-00-00_2",
-        "2024-05-06_12-00-00_3",
-    ]
-    assert create(tmp_path, "b").folder.name == "2024-05-06_12-00-00"
+    noon = "2024-05-06_12-00-00"
+    assert [create(tmp_path, "a").folder.name for _ in range(3)] == [noon, f"{noon}_2", f"{noon}_3"]
+    assert create(tmp_path, "b").folder.name == noon
     (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "2024-05-06_12-00-00").write_text("")
-    with refuses("c/2024-05-06_12-00-00", got="is a file"):
+    (tmp_path / "c" / noon).write_text("")
+    with refuses(f"c/{noon}", got="is a file"):
         create(tmp_path, "c")
 
 

@@ -4,6 +4,7 @@ import itertools
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,19 +16,12 @@ from support.refusals import refuses
 from support.strategies import label_vectors
 from torch.utils.data import DataLoader
 
+from contml import sampling
 from contml._support.errors import InputError
 from contml.app.experiment import load
 from contml.labels import ClassLabels, NearestLabels, NumberLabels, TripletLabels, VectorLabels
 from contml.losses.triplet import batch_triplets
-from contml.sampling import (
-    _ORDER,
-    ClassSampler,
-    DenseSampler,
-    JudgedSampler,
-    TripletSampler,
-    UniformSampler,
-    fitting_options,
-)
+from contml.sampling import ClassSampler, DenseSampler, JudgedSampler, TripletSampler, UniformSampler, fitting_options
 
 
 def line(items):
@@ -223,15 +217,12 @@ def test_the_items_of_triplets_are_uniform():
     assert abs(chi_square(list(negatives.values()), negatives.total() / 14)) < 4
 
 
+FIVE = ClassLabels([i % 5 for i in range(20)])
 MADE = {
-    "triplets": lambda seed=0, **options: TripletSampler(
-        2, labels=ClassLabels([i % 5 for i in range(20)]), seed=seed, **options
-    ),
-    "dense": lambda seed=0, **options: DenseSampler(8, 3, 1, labels=line(20), seed=seed, **options),
-    "uniform": lambda seed=0, **options: UniformSampler(3, labels=line(20), seed=seed, **options),
-    "classes": lambda seed=0, **options: ClassSampler(
-        2, 2, labels=ClassLabels([i % 5 for i in range(20)]), seed=seed, **options
-    ),
+    "triplets": partial(TripletSampler, 2, labels=FIVE),
+    "dense": partial(DenseSampler, 8, 3, 1, labels=line(20)),
+    "uniform": partial(UniformSampler, 3, labels=line(20)),
+    "classes": partial(ClassSampler, 2, 2, labels=FIVE),
 }
 
 
@@ -282,33 +273,29 @@ def test_an_order_is_drawn_once_for_all_batches_of_a_pass(name, monkeypatch):
     monkeypatch.setattr(sampler, "_random", lambda *key, draw=sampler._random: drawn.append(key[0]) or draw(*key))
     for _ in range(2):
         list(sampler)
-    assert drawn.count(_ORDER) == 2
+    assert drawn.count(sampling._ORDER) == 2
 
 
 CLASSES = ClassLabels([0, 0, 1, 1, 2, 2])
+FEW, TWO = "at least 8, for 2 anchors with 3 neighbours", "one of them with two items"
+
+
+def triplets_of(classes):
+    return TripletSampler(1, labels=ClassLabels(classes))
 
 
 @pytest.mark.parametrize(
     ("make", "fields"),
     [
         (lambda: UniformSampler(10, labels=line(9)), ("batch_size", "10", "at most 9")),
-        (
-            lambda: DenseSampler(6, 2, 3, labels=line(9)),
-            ("batch_size", "6", "at least 8, for 2 anchors with 3 neighbours"),
-        ),
+        (lambda: DenseSampler(6, 2, 3, labels=line(9)), ("batch_size", "6", FEW)),
         (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
         (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),
         (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
         (lambda: TripletSampler(3, labels=CLASSES), ("3 x triplets", "9", "at most 6")),
         (lambda: JudgedSampler(2, labels=judged_triplets(50, 300)), ("batch_size", "2", "3")),
-        (
-            lambda: TripletSampler(1, labels=ClassLabels([0, 0, 0])),
-            ("TripletSampler", "classes: 1, with two items: 1", "two classes"),
-        ),
-        (
-            lambda: TripletSampler(1, labels=ClassLabels([0, 1, 2])),
-            ("TripletSampler", "classes: 3, with two items: 0", "one of them with two items"),
-        ),
+        (lambda: triplets_of([0, 0, 0]), ("TripletSampler", "classes: 1, with two items: 1", "two classes")),
+        (lambda: triplets_of([0, 1, 2]), ("TripletSampler", "classes: 3, with two items: 0", TWO)),
     ],
 )
 def test_bad_options_are_refused(make, fields):

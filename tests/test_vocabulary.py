@@ -10,24 +10,7 @@ from support.paths import ROOT
 #: Names of variables, functions and arguments that do not say what they hold.
 NAMES = {"told", "those", "sides", "odd", "twin", "itself", "lonely", "said"}
 #: Phrases, and what to write instead.
-PHRASES = {
-    r"matters? of degree|of any degree": "graded",
-    r"who queries whom": "query set and gallery",
-    r"on the way (to|from)|way to (the )?oracle|[\"']/way|the way from random": "normalized score",
-    r"\btwins?\b": "synthetic data set",
-    r"as (they|it) comes?\b": "unnormalized, in order",
-    r"\b(one|each|numbers?|labels?|vector|row|line|proxy|neighbours?|images?|captions?|centers?) an? "
-    r"(item|class|image|row|query|batch|epoch|label|anchor|line)\b": "per",
-    r"leaves? away|left away": "omit",
-    r"(stands?|given|named) twice": "appears twice",
-    r"(?<!\.)\b(tells?|told|telling)\b": "report, show",
-    r"\bRegionLabels|PlaceLabels|MultiLabels\b": "SegmentationLabels, GeoLabels, MultiHotLabels",
-    r"\blonely\b": "singletons",
-    r"\bis of another\b": "",
-    r"[Hh]eld to (the|its|their)\b": "checked against",
-    r"\bfigures?\b": "metric, plot, person, number",
-    r"\bnoneof\b": "",
-}
+PHRASES = dict(line.split(" || ") for line in (ROOT / "tests/vocabulary.txt").read_text("utf-8").splitlines())
 #: Files that may hold a phrase: what matplotlib calls a figure, numbers of papers' figures.
 ALLOWED = {
     r"\bRegionLabels|PlaceLabels|MultiLabels\b": ("CHANGELOG",),

@@ -42,11 +42,9 @@ def test_a_training_step_makes_the_listed_calls_in_order():
     first = []
     for name, place in rows:
         function = name.rpartition(".")[2]
-        found = [
-            number
-            for number, (qualified, file) in enumerate(calls)
-            if qualified.rpartition(".")[2] == function and place.strip("/").replace("<loss>", "log_ratio") in file
-        ]
+        part = place.strip("/").replace("<loss>", "log_ratio")
+        names = [(qualified.rpartition(".")[2], file) for qualified, file in calls]
+        found = [number for number, (name, file) in enumerate(names) if name == function and part in file]
         assert found, f"{name} of {place} is not called"
         first.append(found[0])
     assert first == sorted(first)

@@ -224,9 +224,10 @@ def test_a_second_command_is_refused(tmp_path):
     assert (first.returncode, {len(processes) for processes in begun(tmp_path).values()}) == (0, {1})
 
 
-@pytest.mark.parametrize(
-    "store", [pytest.param(store, marks=[pytest.mark.slow] * (store != "lines")) for store in STORES]
-)
+KILLED = [pytest.param(store, marks=[pytest.mark.slow] * (store != "lines")) for store in STORES]
+
+
+@pytest.mark.parametrize("store", KILLED)
 def test_a_command_that_is_killed_goes_on(tmp_path, store):
     choice, count, killed = random.Random(0), 8, set()
     for _ in range(3):

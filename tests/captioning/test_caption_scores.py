@@ -34,11 +34,8 @@ def slow_ciders(candidates, references):
     """CIDEr and CIDEr-D as the paper writes them, with the lengths and the documents of pycocoevalcap."""
     own = [text.split() for text in candidates]
     others = [[text.split() for text in image] for image in references]
-    documents = Counter(
-        gram
-        for image in others
-        for gram in {gram for other in image for n in (1, 2, 3, 4) for gram in ngrams(other, n)}
-    )
+    grams_of_images = [{gram for other in image for n in (1, 2, 3, 4) for gram in ngrams(other, n)} for image in others]
+    documents = Counter(gram for grams in grams_of_images for gram in grams)
 
     def vector(words, n):
         idf = math.log(len(others))

@@ -13,7 +13,7 @@ from support.refusals import refuses
 from support.runs import assert_resumes
 
 from contml._support.tensors import save_tensors
-from contml.captioning import CiderDReward
+from contml.captioning import CaptioningStep, CiderDReward
 from contml.captioning.vocabulary import Vocabulary
 from contml.data import Vector
 from contml.losses import LogRatioLoss
@@ -52,9 +52,8 @@ def test_cross_entropy_equals_a_slow_loop(decoder, smoothing, length):
     value = step(captioner, images, labels)
     slow = slow_cross_entropy(captioner, split, ROWS, smoothing, length)
     torch.testing.assert_close(value, slow, rtol=1e-12, atol=1e-12)
-    for own, other in zip(
-        *(torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, slow)), strict=True
-    ):
+    gradients = (torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, slow))
+    for own, other in zip(*gradients, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-9, atol=1e-12)
 
 
@@ -89,9 +88,8 @@ def test_self_critical_training_equals_a_slow_loop_without_dropout(samples, comp
             total, words = total - (rewards[number] - baseline) * logs.sum(), words + len(caption)
     torch.testing.assert_close(value, total / words, rtol=1e-9, atol=1e-12)
     assert len({tuple(t.flatten().tolist()) for t in tokens}) > 1
-    for own, other in zip(
-        *(torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, total / words)), strict=True
-    ):
+    gradients = (torch.autograd.grad(v, [*captioner.decoder.parameters()]) for v in (value, total / words))
+    for own, other in zip(*gradients, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-12)
 
 
@@ -156,9 +154,8 @@ def test_bad_options():
     described = words_of(split)
     described[4] = []
     with refuses("image 4", got="has no caption"):
-        type(small_step(split, captioner))(
-            captions=described, vocabulary=captioner.vocabulary, length=5, steps_per_epoch=1, epochs=1
-        )
+        data = {"vocabulary": captioner.vocabulary, "length": 5, "steps_per_epoch": 1, "epochs": 1}
+        CaptioningStep(captions=described, **data)
 
 
 def test_model_and_step_must_fit():
@@ -179,16 +176,9 @@ def frozen_trainer(change, decoder="lstm", epochs=1, **options):
     """A trainer of a decoder on features that are changed."""
     trainer = captioning_trainer(decoder=decoder, embedding_epochs=0)
     captioner = small_captioner(trainer.split, decoder=decoder, layer="features", **options)
-    return Trainer(
-        captioner,
-        small_step(trainer.split, captioner, epochs=epochs),
-        change(trainer.split),
-        trainer.sampler,
-        trainer.images,
-        Training(epochs=epochs),
-        optimizer=lambda groups: adamw(groups=groups, lr=0.02),
-        quiet=True,
-    )
+    step, split = small_step(trainer.split, captioner, epochs=epochs), change(trainer.split)
+    parts = captioner, step, split, trainer.sampler, trainer.images, Training(epochs=epochs)
+    return Trainer(*parts, optimizer=lambda groups: adamw(groups=groups, lr=0.02), quiet=True)
 
 
 @pytest.mark.parametrize("decoder", ["lstm", pytest.param("attention", marks=pytest.mark.slow)])

@@ -21,16 +21,10 @@ def lstm(weights, x, h, c):
     """One step of an LSTM, gate by gate: Hochreiter and Schmidhuber with forget gates, in PyTorch's order of rows."""
     w_x, w_h, b_x, b_h = weights
     size = len(h)
-    gates = [
-        [
-            sum(w_x[gate * size + row] * x) + sum(w_h[gate * size + row] * h) + (b_x + b_h)[gate * size + row]
-            for row in range(size)
-        ]
-        for gate in range(4)
-    ]
-    new_c = [
-        torch.sigmoid(gates[1][i]) * c[i] + torch.sigmoid(gates[0][i]) * torch.tanh(gates[2][i]) for i in range(size)
-    ]
+    values = [sum(w_x[row] * x) + sum(w_h[row] * h) + (b_x + b_h)[row] for row in range(4 * size)]
+    gates = [values[gate * size : (gate + 1) * size] for gate in range(4)]
+    new, kept = ([torch.sigmoid(value) for value in gate] for gate in gates[:2])
+    new_c = [kept[i] * c[i] + new[i] * torch.tanh(gates[2][i]) for i in range(size)]
     return torch.stack([torch.sigmoid(gates[3][i]) * torch.tanh(new_c[i]) for i in range(size)]), torch.stack(new_c)
 
 

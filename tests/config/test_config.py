@@ -42,19 +42,14 @@ class LogRatio:
 
 Mining: TypeAlias = Literal["all", "hard"]
 Bounds: TypeAlias = tuple[float, float]
+UNIT = (0.0, 1.0)
 
 
 class Triplet:
     """Triplet loss with a margin."""
 
     def __init__(
-        self,
-        margin: float = 0.2,
-        mining: Mining = "all",
-        bounds: Bounds = (0.0, 1.0),
-        *_: Any,
-        num_classes: int,
-        **__: Any,
+        self, margin: float = 0.2, mining: Mining = "all", bounds: Bounds = UNIT, *_: Any, num_classes: int, **__: Any
     ) -> None:
         """Makes it.
 
@@ -336,17 +331,14 @@ def test_import_strings(check, fails):
     assert check(text, f"loss.name={__name__}:Triplet", trusted=False).parts["loss"].constructor is Triplet
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
+def test_bad_import_strings(fails):
+    for name, problem in (
         ("no_such_package.x:Y", "No module named 'no_such_package'"),
         ("json:Nothing", "module 'json' has no attribute 'Nothing'"),
         (f"{__name__}:NOT_CALLABLE", "int"),
-    ],
-)
-def test_bad_import_strings(fails, name, problem):
-    fails(f"loss: {name}", f"{NAME}:1", "loss", name)
-    fails(f"loss: {name}", f"{NAME}:1", "loss", problem)
+    ):
+        fails(f"loss: {name}", f"{NAME}:1", "loss", name)
+        fails(f"loss: {name}", f"{NAME}:1", "loss", problem)
 
 
 class Base:
@@ -500,10 +492,10 @@ def test_a_change_of_a_bundled_config_may_be_overridden(load):
 # ---------------------------------------------------------------- writing back
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [(), ("loss=triplet_margin", "loss.bounds=[1, 2]", "trainer.out=a/b"), ("miner=log",), ("trainer.lr='1e-3'",)],
-)
+CHANGES = [(), ("loss=triplet_margin", "loss.bounds=[1, 2]", "trainer.out=a/b"), ("miner=log",), ("trainer.lr='1e-3'",)]
+
+
+@pytest.mark.parametrize("overrides", CHANGES)
 def test_round_trip(check, overrides):
     config = check(GOOD, *overrides)
     values = resolved(config)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 from support.miniature import TINY, assert_equal
+from support.paths import ROOT
 from support.runs import without_reports
 
 from contml._support.files import _clean_once, _machine
@@ -12,23 +13,8 @@ from contml.app.cli.commands import app
 
 SMALL = " ".join(change for change in TINY if change != "model.dim=8")
 #: The commands that write a file or a folder, and what they would overwrite. Nothing else that they name exists.
-OVERWRITING = {
-    "benchmark, page": ("benchmark graded_features data=. weights=. --results out", "out/graded_features.md"),
-    "check": ("check none --save-config taken.yaml", "taken.yaml"),
-    "copy": ("copy pose/synthetic taken.yaml", "taken.yaml"),
-    "copy to a folder": ("copy pose/synthetic .", "synthetic.yaml"),
-    "embed": ("embed none photos --out taken.npz", "taken.npz"),
-    "explore": ("explore none --export out", "out/notes.txt"), "export": ("export none out", "out/notes.txt"),
-    "export, weights": ("export none out", "out/model.safetensors"), "export to a file": ("export none taken", "taken"),
-    "export --format onnx": ("export none out --format onnx", "out/model.onnx"),
-    "features": ("features none", "features.npz"), "features --out": ("features none --out taken.npy", "taken.npy"),
-    "index": ("index none photos --out out", "out/notes.txt"),
-    "predict": ("predict none photos --out taken.csv", "taken.csv"),
-    "predict, parquet": ("predict none photos --out taken.parquet", "taken.parquet"),
-    "search": ("search none photo.jpg --gallery taken.html", "taken.html"),
-    "sweep": (f"sweep pose/synthetic {SMALL} --try model.dim=8,16", "runs/pose/synthetic/sweep/notes.txt"),
-    "train": ("train pose/synthetic --name first", "runs/pose/synthetic/first/notes.txt"),
-}  # fmt: skip
+LINES = (ROOT / "tests/overwriting.txt").read_text(encoding="utf-8").replace("SMALL", SMALL).splitlines()
+OVERWRITING = {name: (command, taken) for name, command, taken in (line.split(" || ") for line in LINES)}
 #: The commands that write only in the folder of a run, an index, a sweep or a cache, which the same command continues.
 OWN_FOLDERS = {"audit", "evaluate", "report"}
 NO_FILES = {"caption", "compare", "list"}

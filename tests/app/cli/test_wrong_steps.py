@@ -97,26 +97,10 @@ def write_tables(rows):
     }.items():
         with Path(f"{name}.csv").open("w", newline="") as file:
             csv.writer(file).writerows(content)
-    for name, text in {
-        "empty.csv": "",
-        "header.csv": "image,reading\n",
-        "paths.csv": "image,file\nimg/000.png,a\n",
-        "again.csv": "image,place\nimg/000.png,a\nimg/000.png,b\n",
-        "quote.csv": 'image,reading\nimg/000.png,1\nimg/001.png,"2\nimg/002.png,3\n',
-        "items.json": json.dumps(rows),
-        "list.jsonl": json.dumps(rows, indent=1),
-        "items.parquet": "image,reading\n",
-        "items.csv.gz": "image,reading\n",
-        "typo.yaml": "task: {name: table/file, data: items.csv}\nimages: {resize: 32, crop: 32}\n"
-        "sampler: {name: uniform, batch_size: 9}\noptimzer: adam\nloss: log_ratio\n",
-        "labels.yaml": "task:\n  name: table/file\n  data: items.csv\n  labels: {reading: {kind: map, sied: 9}}\n",
-        "syntax.yaml": "task: {name: table/file\nloss: log_ratio\n",
-        "tab.yaml": "task:\n\tname: table/file\n",
-    }.items():
-        Path(name).write_text(text)
-    Path("latin.csv").write_text("image,age\nimg/000.png,1\nbär.png,2\n", encoding="latin-1")
+    shutil.copytree(Path(__file__).with_name("desk"), ".", dirs_exist_ok=True)
+    Path("items.json").write_text(json.dumps(rows))
+    Path("list.jsonl").write_text(json.dumps(rows, indent=1))
     Path("picture.csv").write_bytes(Path("img/000.png").read_bytes())
-    Path("items.xlsx").write_bytes(b"PK\x03\x04")
     Path("photos").mkdir()
     for name in ("img/000.png", "img/001.png", "items.csv"):
         shutil.copy(name, "photos")

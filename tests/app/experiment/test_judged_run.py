@@ -19,10 +19,8 @@ SHORT = [
 def short(tmp_path):
     """The arguments of a training on 50 images with judgments, in its folder."""
     write_judgments(tmp_path)
-    return {
-        kind: [f"table/{kind}", f"task.data={tmp_path}/{kind}.csv", *SHORT, "--runs", tmp_path / "runs"]
-        for kind in ("triplets", "rankings")
-    }
+    common = [*SHORT, "--runs", tmp_path / "runs"]
+    return {kind: [f"table/{kind}", f"task.data={tmp_path}/{kind}.csv", *common] for kind in ("triplets", "rankings")}
 
 
 @pytest.mark.parametrize("kind", ["triplets", pytest.param("rankings", marks=pytest.mark.slow)])

@@ -151,9 +151,10 @@ def test_embeddings_of_another_form_are_refused(folder, name):
         report_run(folder, trust=True)
 
 
-@pytest.mark.parametrize(
-    ("update", "subject"), [({"epoch": None}, "checkpoints/last.safetensors"), ({"config": 3}, "config.yaml")]
-)
+WEIGHTS = [({"epoch": None}, "checkpoints/last.safetensors"), ({"config": 3}, "config.yaml")]
+
+
+@pytest.mark.parametrize(("update", "subject"), WEIGHTS)
 def test_weights_of_another_form_are_refused(folder, update, subject):
     change(folder / "checkpoints/last.safetensors", lambda _, values: values.update(update))
     with refuses(f"{folder}/{subject}"):

@@ -33,11 +33,8 @@ def shown_errors(view):
 
 def test_from_disk(chromium, explored, folder):
     names, view = explored.split.names, explored.views[0]
-    worst = [
-        row
-        for row in shown_errors(view).argsort(descending=True, stable=True).tolist()
-        if row in explored.split.queries
-    ]
+    order = shown_errors(view).argsort(descending=True, stable=True).tolist()
+    worst = [row for row in order if row in explored.split.queries]
     with opened(chromium, f"file://{folder}/index.html") as page:
 
         def check(row):
@@ -51,13 +48,11 @@ def test_from_disk(chromium, explored, folder):
         shown, unit = page.inner_text("#list b").split()
         assert (unit, float(shown)) == ("px/joint", pytest.approx(float(shown_errors(view)[worst[0]]), rel=1e-2))
         texts = page.inner_text(".run .by-embedding li").split("\n")
-        assert float(texts[0].removeprefix("e ")) == pytest.approx(
-            float(view.by_embedding.distances[worst[0], 0]), rel=1e-2
-        )
+        distance = float(view.by_embedding.distances[worst[0], 0])
+        assert float(texts[0].removeprefix("e ")) == pytest.approx(distance, rel=1e-2)
         label = math.sqrt(float(view.by_embedding.label_distances[worst[0], 0]) / 14)
-        assert texts[1].startswith("l ")
-        assert texts[1].endswith(" px/joint")
-        assert float(texts[1].split()[1]) == pytest.approx(label, rel=1e-2)
+        letter, shown, unit = texts[1].split()
+        assert (letter, float(shown), unit) == ("l", pytest.approx(label, rel=1e-2), "px/joint")
         # keys
         for key, place in (("ArrowDown", 1), ("ArrowRight", 2), ("ArrowUp", 1), ("ArrowLeft", 0), ("ArrowUp", 0)):
             page.keyboard.press(key)

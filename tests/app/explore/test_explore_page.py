@@ -92,6 +92,10 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         write_page(tmp_path / "full" / "mine.txt", hostile())
 
 
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_full_disk_leaves_nothing_and_the_same_call_finishes(tmp_path, monkeypatch):
     whole = tmp_path / "whole"
     write_page(whole, hostile())
@@ -114,10 +118,7 @@ def test_a_full_disk_leaves_nothing_and_the_same_call_finishes(tmp_path, monkeyp
             write_page(folder, hostile())
         assert [*folder.parent.rglob("*")] == ([folder] if name == "empty" else [])
         write_page(folder, hostile())
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        assert {path.relative_to(folder): path.read_bytes() for path in files} == {
-            path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()
-        }
+        assert contents(folder) == contents(whole)
 
 
 def test_a_page_that_is_there_is_finished_complete_or_another(tmp_path):
@@ -173,21 +174,16 @@ def test_the_server_sends_its_page_and_nothing_else(tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     with serving(page, hostile(), []) as connection:
         (page / "labels.js").write_text("const LABELS = {};")
-        for path, file, kind in (
-            ("/", "index.html", "text/html; charset=utf-8"),
-            ("/labels.js", "labels.js", "text/javascript; charset=utf-8"),
-            ("/index.html?x", "index.html", "text/html; charset=utf-8"),
-            ("/data.js", "data.js", "text/javascript; charset=utf-8"),
-            ("/images/3.jpg", "images/3.jpg", "image/jpeg"),
-        ):
-            status, content, headers = ask(connection, "GET", path)
-            assert ((status, content), headers["Content-Type"]) == ((200, (page / file).read_bytes()), kind)
-            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
-            assert headers["X-Content-Type-Options"] == "nosniff"
+        kinds = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".jpg": "image/jpeg"}
+        for path in ("", "labels.js", "index.html?x", "data.js", "images/3.jpg"):
+            file = page / (path.partition("?")[0] or "index.html")
+            status, content, headers = ask(connection, "GET", f"/{path}")
+            assert ((status, content), headers["Content-Type"]) == ((200, file.read_bytes()), kinds[file.suffix])
+            policies = headers["Cross-Origin-Resource-Policy"], headers["X-Content-Type-Options"]
+            assert policies == ("same-origin", "nosniff")
         for path in ("/images/4.jpg", "/other.jpg", "/../secret.txt", "/%2e%2e/secret.txt", "/images/", "*"):
             assert ask(connection, "GET", path)[0] == 404, path
-        assert ask(connection, "GET", "/", Host="evil.example:80")[0] == 403
-        assert ask(connection, "GET", "/", Host="localhost")[0] == 200
+        assert [ask(connection, "GET", "/", Host=host)[0] for host in ("evil.example:80", "localhost")] == [403, 200]
         assert ask(connection, "POST", SEARCH, b"x")[0] == 404  # without a model
         assert ask(connection, "DELETE", "/")[0] == 501
         (page / "data.js").unlink()
@@ -219,17 +215,14 @@ def test_own_images_that_are_refused(tmp_path, monkeypatch):
     page = tmp_path / "page"
     write_page(page, hostile())
     with serving(page, hostile(), [Model()]) as connection:
-        for body in (b"", b"<html>", png("red")[:40], encoded(Image.new("RGB", (6, 4)), "EPS")):
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+        broken = b"", b"<html>", png("red")[:40], encoded(Image.new("RGB", (6, 4)), "EPS")
+        for body, words in {**dict.fromkeys(broken, "cannot be decoded"), png("red", (400, 400)): "pixels"}.items():
             status, content, _ = ask(connection, "POST", SEARCH, body)
             assert status == 400
-            assert "cannot be decoded" in json.loads(content)["error"]
-        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-        status, content, _ = ask(connection, "POST", SEARCH, png("red", (400, 400)))
-        assert status == 400
-        assert "pixels" in json.loads(content)["error"]
-        assert ask(connection, "POST", SEARCH, b"x", **{"Content-Length": str(LIMIT + 1)})[0] == 413
-        assert ask(connection, "POST", SEARCH, b"x", **{"Content-Length": "9" * 5000})[0] == 413
-        assert ask(connection, "POST", SEARCH, b"x", **{"Content-Length": "-1"})[0] == 411
+            assert words in json.loads(content)["error"]
+        for length, expected in ((LIMIT + 1, 413), ("9" * 5000, 413), (-1, 411)):
+            assert ask(connection, "POST", SEARCH, b"x", **{"Content-Length": str(length)})[0] == expected
         assert ask(connection, "POST", SEARCH, b"x", Host="evil.example")[0] == 403
         assert ask(connection, "POST", "/other", b"x")[0] == 404
         connection.request("POST", SEARCH, png("red"))  # a form of another page cannot send the header
@@ -342,10 +335,7 @@ def test_columns_of_metadata_are_numbers_classes_or_texts(tmp_path):
     assert (columns["price"]["kind"], columns["price"]["scale"]) == ("number", "log")
     assert columns["price"]["values"] == [10, 20_000, 300, None]
     assert (columns["year"]["scale"], columns["year"]["values"]) == ("linear", [1990, 2001, None, None])
-    assert (columns["zip"]["kind"], columns["zip"]["classes"], columns["zip"]["values"]) == (
-        "class",
-        ["a<b>", "c"],
-        [0, 0, 1, 1],
-    )
+    zips = columns["zip"]
+    assert (zips["kind"], zips["classes"], zips["values"]) == ("class", ["a<b>", "c"], [0, 0, 1, 1])
     assert (columns["note"]["kind"], columns["note"]["values"]) == ("text", ["one", "two", "three", "four"])
     assert columns["flag"]["classes"] == ["True", "False"]

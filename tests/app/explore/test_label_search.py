@@ -138,11 +138,11 @@ def dates(count, seed):
 
 
 LABELS = {
-    "poses": lambda count, seed: poses(count, seed),
+    "poses": poses,
     "poses, some joints hidden": lambda count, seed: poses(count, seed, hidden=True),
     "poses, normalized": lambda count, seed: poses(count, seed, hidden=True, normalize=True),
     "poses, in space": lambda count, seed: poses(count, seed, axes=3),
-    "numbers": lambda count, seed: drawn_numbers(count, seed),
+    "numbers": drawn_numbers,
     "numbers, with a scale": lambda count, seed: drawn_numbers(count, seed, Measure("USD", 12345.0)),
     "numbers with ties": lambda count, seed: NumberLabels(drawn_numbers(count, seed).values[:, 0].round()),
     "dates": dates,
@@ -167,20 +167,16 @@ def test_the_page_computes_what_python_does(name, tmp_path):
     start = text[text.index("function startLabels() {") : text.index('  $("own-label").hidden')] + "}"
     data = (page / "labels.js").read_text(encoding="ascii")
     (labelled,), (view,), gallery = explored.labelled, explored.views, explored.gallery
-    asked = [
-        (others.joints[row].flatten().tolist(), others.visible[row].int().tolist())
-        if isinstance(others, PoseLabels)
-        else (others.values[row].tolist(), [1])
-        for row in range(6)
-    ]
+    asked = [(values.tolist(), [1]) for values in getattr(others, "values", ())]
+    if isinstance(others, PoseLabels):
+        asked = [*zip(others.joints.flatten(1).tolist(), others.visible.int().tolist(), strict=True)]
     (tmp_path / "page.js").write_text(PROGRAM % (data, len(items), functions + start, json.dumps(asked)), "utf-8")
     done = subprocess.run(["node", tmp_path / "page.js"], capture_output=True, text=True, check=True)
     for row, found in enumerate(json.loads(done.stdout)):
         wanted = labelled.query(others.plain(row)).vector
         assert np.allclose(found["place"], wanted[:-1], atol=1e-4)
-        rows, distances = nearest(
-            (labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted).double().norm(dim=1), gallery
-        )
+        gaps = labelled.posterior.label_vectors(view.embeddings[gallery]) - wanted
+        rows, distances = nearest(gaps.double().norm(dim=1), gallery)
         assert found["near"]["rows"] == rows
         assert np.allclose(found["near"]["distances"], distances, rtol=1e-4, atol=1e-6)
         joined = items.joined(labelled.labels.item(others.plain(row)))

@@ -104,9 +104,8 @@ def test_the_headline_is_in_the_unit_of_the_labels():
     assert f"differ by x {number(math.exp(evaluation.main.model))} in price; random: x " in words
     assert f"mean label distance of {number(evaluation.main.model)};" in headline_words(evaluation)
     _, classes, _ = found(ClassLabels(torch.tensor([0, 1] * 20)))
-    assert headline_words(classes).startswith(
-        f"The nearest item is of the query's class for {percent(classes.main.model)} of the queries; random: "
-    )
+    words = f"The nearest item is of the query's class for {percent(classes.main.model)} of the queries; random: "
+    assert headline_words(classes).startswith(words)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -130,12 +129,8 @@ def test_one_row_per_label_of_a_sum():
     age, of_class = label_rows(split, ranking)
     expected, _ = evaluate(ranking.embeddings[5:], space_of(values[5:]))
     main = expected.main
-    assert age == [
-        "age",
-        f"{main.title}, age",
-        *map(number, (main.model, main.random, main.oracle)),
-        percent(main.normalized()),
-    ]
+    numbers = [*map(number, (main.model, main.random, main.oracle))]
+    assert age == ["age", f"{main.title}, age", *numbers, percent(main.normalized())]
     main = evaluate(ranking.embeddings, ClassLabels(ids), clusters=False)[0].main
     assert (of_class[1:4], label_rows(*found()[::2])) == (["Recall@1", number(main.model), number(main.random)], [])
 

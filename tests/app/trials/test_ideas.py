@@ -71,11 +71,8 @@ def test_an_idea_is_its_formula(name, items, rows):
     torch.manual_seed(items)
     x = torch.randn(items, 4, dtype=torch.float64, requires_grad=True)
     labels = VectorLabels(torch.randint(0, 6, (items, 1)).double())
-    loss = {
-        "ranks": lambda: SmoothRanksOfRatios(0.2, train_labels=labels),
-        "both": lambda: RanksAndRatios(0.2, 0.3, train_labels=labels),
-        "expected": lambda: ExpectedLabelDistance(0.3),
-    }[name]()
+    losses = {"ranks": SmoothRanksOfRatios(0.2, train_labels=labels), "expected": ExpectedLabelDistance(0.3)}
+    loss = {**losses, "both": RanksAndRatios(0.2, 0.3, train_labels=labels)}[name]
     y = labels.pairwise().double()
     y = (y if name == "expected" else y / loss.label_unit).tolist()
     reference = {
@@ -98,9 +95,8 @@ def test_a_regression_of_labels_is_zero_at_labels_and_ranks_by_label_distances(d
     loss, rows = LabelRegression(train_labels=labels), torch.tensor([5, 3, 30, 11])
     x = torch.randn(4, dim, dtype=torch.float64, requires_grad=True)
     target = loss.targets[rows][:, :dim]
-    reference = sum(sum((x[i, c] - (target[i, c] if c < 3 else 0)) ** 2 for c in range(dim)) for i in range(4)) / (
-        4 * (y - y.mean(0)).square().sum(1).mean()
-    )
+    total = sum(sum((x[i, c] - (target[i, c] if c < 3 else 0)) ** 2 for c in range(dim)) for i in range(4))
+    reference = total / (4 * (y - y.mean(0)).square().sum(1).mean())
     value = loss(x, labels[rows])
     assert value.item() == pytest.approx(reference.item(), rel=1e-5)
     (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)

@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -55,9 +56,7 @@ def lines(path="runs/own/sweep/trials.jsonl"):
 
 def test_a_grid_trains_each_combination_and_chooses_the_best(trainings):
     result = run(seeds=2)
-    assert [done[:3] for done in trainings.done] == [
-        (margin, rate, seed) for margin in (0.05, 0.1, 0.15, 0.2) for rate in (1e-3, 1e-2) for seed in (3, 4)
-    ]
+    assert [done[:3] for done in trainings.done] == [*product((0.05, 0.1, 0.15, 0.2), (1e-3, 1e-2), (3, 4))]
     means = [trial.mean for trial in result.trials]
     assert (means, result.better, result.metric) == (sorted(means), "lower", "label_distance@10")
     assert result.params["loss.margin"] == 0.1
@@ -105,11 +104,11 @@ def test_the_default_sampler(trainings):
         run([])
 
 
+SWEEPS = [(CHOICES, {"seeds": 2}), (RANGES, {"trials": 5, "seeds": 2}), (RANGES, {"trials": 13, "processes": 3})]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tries", "options"),
-    [(CHOICES, {"seeds": 2}), (RANGES, {"trials": 5, "seeds": 2}), (RANGES, {"trials": 13, "processes": 3})],
-)
+@pytest.mark.parametrize(("tries", "options"), SWEEPS)
 def test_a_sweep_killed_at_any_line_goes_on_to_the_same_choice(trainings, monkeypatch, tries, options):
     """The file is cut after a line, or in the middle of the next, in turn; trial folders are gone, as in a copy."""
     monkeypatch.setattr(work, "run", one_process)
@@ -305,14 +304,12 @@ def test_weights_of_finished_trainings_are_deleted_also_after_a_kill(trainings, 
     assert not (folder / "checkpoints").exists()
 
 
-@pytest.mark.parametrize(
-    ("tries", "overrides", "options", "change"),
-    [([MARGINS], ["model.dim=8"], {}, "model.dim: 4 -> 8"), (["loss.margin=0.05,0.1"], [], {}, "space.loss.margin")],
-)
-def test_a_file_of_another_sweep_is_refused(trainings, tries, overrides, options, change):
+def test_a_file_of_another_sweep_is_refused(trainings):
     run([MARGINS])
-    with refuses("runs/own/sweep/trials.jsonl", change, hint="--name"):
-        run(tries, *overrides, **options)
+    with refuses("runs/own/sweep/trials.jsonl", "model.dim: 4 -> 8", hint="--name"):
+        run([MARGINS], "model.dim=8")
+    with refuses("runs/own/sweep/trials.jsonl", "space.loss.margin", hint="--name"):
+        run(["loss.margin=0.05,0.1"])
     run([MARGINS], "images.workers=1")  # changes no result
 
 

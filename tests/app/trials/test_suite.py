@@ -130,16 +130,12 @@ def test_a_cell_tries_chooses_tries_around_it_and_tests(write_suite):
     assert ({(item.seed, item.split) for item in missing(cell, results)}, cell.tests(results)) == ({(0, "val")}, [])
     best = "model.normalize=true optimizer.lr=0.02"
     finish(cell, results, lambda item: float(item.options == best))
-    assert [item.options for item in missing(cell, results)] == [
-        "model.normalize=true optimizer.lr=0.04",
-        "model.normalize=true optimizer.lr=0.08",
-    ]
+    options = [f"model.normalize=true optimizer.lr={rate}" for rate in (0.04, 0.08)]
+    assert [item.options for item in missing(cell, results)] == options
     assert cell.tests(results) == []
     finish(cell, results, lambda item: 2.0 if item.options.endswith("0.08") else 0.0)
-    assert [(item.options.split("=")[-1], item.seed, item.split) for item in missing(cell, results)] == [
-        ("0.08", 1, "test"),
-        ("0.08", 2, "test"),
-    ]
+    left = [(item.options.split("=")[-1], item.seed, item.split) for item in missing(cell, results)]
+    assert left == [("0.08", 1, "test"), ("0.08", 2, "test")]
     assert not cell.finished(results)
     finish(cell, results, lambda _: 0.5)
     assert cell.finished(results)

@@ -137,9 +137,8 @@ def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
 
 def test_another_draw_has_the_same_items_divided_by_group_with_their_labels(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE)
-    (tmp_path / "drawn.yaml").write_text(
-        f'{{title: "", base: {tmp_path}/tiny.yaml, sets: [gauges, "gauges, draw 2"], methods: [regression, log_ratio]}}'
-    )
+    own = f'title: ""\nbase: {tmp_path}/tiny.yaml\nsets: [gauges, "gauges, draw 2"]\n'
+    (tmp_path / "drawn.yaml").write_text(f"{own}methods: [regression, log_ratio]\n")
     suite = read_suite(str(tmp_path / "drawn.yaml"))
     assert [each.draw for each in suite.sets.values()] == [0, 2]
     assert suite.methods["regression"].sets == ("gauges", "gauges, draw 2")
@@ -364,10 +363,8 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
     result = benchmark(str(path), [], **folders)
     assert result.done == result.total == 2 * (2 + 2) + 2 * 2
     for method in ("log_ratio", "cosent"):
-        chosen, used = (
-            next(each for each in result.cells if (each.set_name, each.method_name) == (name, method))
-            for name in ("4 numbers", "2 numbers")
-        )
+        of_method = {each.set_name: each for each in result.cells if each.method_name == method}
+        chosen, used = of_method["4 numbers"], of_method["2 numbers"]
         best = max(chosen.trials(result.results), key=lambda item: result.results[item.key]["value"])
         assert {item.options for item in used.tests(result.results)} == {best.options}
         assert used.total == len(used.known(result.results)) == 2
