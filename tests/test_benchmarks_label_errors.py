@@ -34,14 +34,11 @@ def test_swapped_labels_change_their_places():
     np.testing.assert_allclose(planted.labels.pairwise(), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("pack", "labels"),
-    [
-        ("houses_535", NumberLabels(torch.randn(20, generator=torch.Generator().manual_seed(0)))),
-        ("pose_lspet", poses()),
-        ("rooms_nyuv2", SegmentationLabels(np.random.default_rng(0).integers(0, 4, (20, 16, 16)), 4)),
-    ],
-)
+@pytest.mark.parametrize(("pack", "labels"), [
+    ("houses_535", NumberLabels(torch.randn(20, generator=torch.Generator().manual_seed(0)))),
+    ("pose_lspet", poses()),
+    ("rooms_nyuv2", SegmentationLabels(np.random.default_rng(0).integers(0, 4, (20, 16, 16)), 4)),
+])  # fmt: skip
 def test_noise_changes_the_labels_of_the_wrong_items_alone(pack, labels):
     found = data(labels)
     planted = benchmark.plant(pack, found, "noise", 1)

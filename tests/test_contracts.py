@@ -81,14 +81,11 @@ def test_no_split_label_space_loss_or_step_is_asked_for_an_attribute_by_name():
     assert sorted(ALLOWED.keys() - found) == []  # gone: take it off the list
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x = getattr(labels, 'rows', None)", ["a.py:module: labels"]),
-        ("class A:\n    def f(self):\n        return lambda: getattr(self.loss, 'x')", ["a.py:A.f: self.loss"]),
-        ("rows = map(operator.attrgetter('rows'), spaces)", ["a.py:module: 'rows'"]),
-        ("ask = hasattr", ["a.py:module: hasattr itself"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("x = getattr(labels, 'rows', None)", ["a.py:module: labels"]),
+    ("class A:\n    def f(self):\n        return lambda: getattr(self.loss, 'x')", ["a.py:A.f: self.loss"]),
+    ("rows = map(operator.attrgetter('rows'), spaces)", ["a.py:module: 'rows'"]),
+    ("ask = hasattr", ["a.py:module: hasattr itself"]),
+])  # fmt: skip
 def test_what_asks_by_name_is_found(text, expected):
     assert asked(text, "a.py") == expected

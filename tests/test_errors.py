@@ -27,13 +27,10 @@ def test_every_field_is_printed_in_order():
 
 
 @pytest.mark.parametrize("origin", ["", "O"])
-@pytest.mark.parametrize(
-    ("got", "allowed", "hint", "details"),
-    [
-        ("", "", "", ""), ("G", "", "", ": G"), ("", "A", "", ": A"), ("", "", "H", ": H"), ("G", "A", "", ": G; A"),
-        ("G", "", "H", ": G; H"), ("", "A", "H", ": A; H"), ("G", "A", "H", ": G; A; H"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("got", "allowed", "hint", "details"), [
+    ("", "", "", ""), ("G", "", "", ": G"), ("", "A", "", ": A"), ("", "", "H", ": H"), ("G", "A", "", ": G; A"),
+    ("G", "", "H", ": G; H"), ("", "A", "H", ": A; H"), ("G", "A", "H", ": G; A; H"),
+])  # fmt: skip
 def test_empty_fields_are_omitted(got, allowed, hint, details, origin):
     error = InputError("S", got, allowed, hint, origin)
     assert str(error) == ("O: S" if origin else "S") + details

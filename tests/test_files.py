@@ -201,21 +201,18 @@ def test_damaged_tensors_are_refused(tmp_path, monkeypatch):
             load_tensors(path)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda tensors: tensors.pop("train.names"),
-        lambda tensors: tensors.pop("test.queries"),
-        lambda tensors: tensors.update({"other.names": tensors["test.names"]}),
-        lambda tensors: tensors.update({"train.names": tensors["train.names"][:-1]}),
-        lambda tensors: tensors.update({"train.names": torch.full_like(tensors["train.names"], 255)}),
-        lambda tensors: tensors.update({"train.names.lengths": -tensors["train.names.lengths"]}),
-        lambda tensors: tensors.update(
-            {"train.labels": tensors["test.labels"], "train.labels.lengths": tensors["test.labels.lengths"]}
-        ),
-        lambda tensors: tensors.update({"test.queries": torch.tensor([9])}),
-    ],
-)
+@pytest.mark.parametrize("spoil", [
+    lambda tensors: tensors.pop("train.names"),
+    lambda tensors: tensors.pop("test.queries"),
+    lambda tensors: tensors.update({"other.names": tensors["test.names"]}),
+    lambda tensors: tensors.update({"train.names": tensors["train.names"][:-1]}),
+    lambda tensors: tensors.update({"train.names": torch.full_like(tensors["train.names"], 255)}),
+    lambda tensors: tensors.update({"train.names.lengths": -tensors["train.names.lengths"]}),
+    lambda tensors: tensors.update(
+        {"train.labels": tensors["test.labels"], "train.labels.lengths": tensors["test.labels.lengths"]}
+    ),
+    lambda tensors: tensors.update({"test.queries": torch.tensor([9])}),
+])  # fmt: skip
 def test_a_record_of_another_form_is_refused(tmp_path, spoil):
     path = tmp_path / "data.safetensors"
     RECORD.save(path)
@@ -226,14 +223,11 @@ def test_a_record_of_another_form_is_refused(tmp_path, spoil):
         DataRecord.load(path)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "[]", '{"event": "train"}', '{"step": "3"}', '{"step": 1, "loss": NaN}', f'{{"step": 1, "loss": {"9" * 400}}}',
-        '{"step": 1, "loss": "high"}', '{"step": 1, "event": "evaluation"}',
-        '{"step": 1, "event": "evaluation", "split": "all"}', "[" * 100_000, "\xff",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("row", [
+    "[]", '{"event": "train"}', '{"step": "3"}', '{"step": 1, "loss": NaN}', f'{{"step": 1, "loss": {"9" * 400}}}',
+    '{"step": 1, "loss": "high"}', '{"step": 1, "event": "evaluation"}',
+    '{"step": 1, "event": "evaluation", "split": "all"}', "[" * 100_000, "\xff",
+])  # fmt: skip
 def test_a_row_of_metrics_of_another_form_is_refused(tmp_path, row):
     run = Run(tmp_path)
     run.log({"event": "train", "epoch": 0.5, "step": 1, "loss": 2.0})

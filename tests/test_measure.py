@@ -20,20 +20,17 @@ def test_a_measure(distance, factor):
         assert math.isnan(Measure("", factor, kind).of(math.nan))
 
 
-@pytest.mark.parametrize(
-    ("measure", "distance", "text", "interval"),
-    [
-        (Measure(), 0.41, "0.410", "0.410 (0 to 1.00)"),
-        (Measure("km"), 12.34, "12.3 km", "12.3 km (0 to 1.00)"),
-        (Measure("", 1000.0, name="price_usd"), 12.3, "12,300", "12,300 (0 to 1,000)"),
-        (Measure("levels", 4), 0.5, "2.00 levels", "2.00 levels (0 to 4.00)"),
-        (Measure("days", 365.25, dates=True), 2, "730 days", "730 days (0 to 365)"),
-        (Measure("", math.log(2), "ratio"), 2, "x 4.00", "x 4.00 (1.00 to 2.00)"),
-        (Measure("", 1e4, "ratio"), 1, "-", "- (1.00 to -)"),
-        (Measure("km"), math.nan, "-", "- (0 to 1.00)"),
-        (Measure("k\x1bm\n"), 1, "1.00 k\\x1bm\\n", None),
-    ],
-)
+@pytest.mark.parametrize(("measure", "distance", "text", "interval"), [
+    (Measure(), 0.41, "0.410", "0.410 (0 to 1.00)"),
+    (Measure("km"), 12.34, "12.3 km", "12.3 km (0 to 1.00)"),
+    (Measure("", 1000.0, name="price_usd"), 12.3, "12,300", "12,300 (0 to 1,000)"),
+    (Measure("levels", 4), 0.5, "2.00 levels", "2.00 levels (0 to 4.00)"),
+    (Measure("days", 365.25, dates=True), 2, "730 days", "730 days (0 to 365)"),
+    (Measure("", math.log(2), "ratio"), 2, "x 4.00", "x 4.00 (1.00 to 2.00)"),
+    (Measure("", 1e4, "ratio"), 1, "-", "- (1.00 to -)"),
+    (Measure("km"), math.nan, "-", "- (0 to 1.00)"),
+    (Measure("k\x1bm\n"), 1, "1.00 k\\x1bm\\n", None),
+])  # fmt: skip
 def test_one_function_prints_label_distances(measure, distance, text, interval):
     assert measure.text(distance) == text
     if interval is not None:
@@ -60,14 +57,11 @@ def test_means_of_factors_are_geometric():
     assert (ratio.of(mean), ratio.gap(mean, math.log(2) / 0.5)) == (pytest.approx(4), pytest.approx(2))
 
 
-@pytest.mark.parametrize(
-    ("measure", "expected"),
-    [
-        (Measure(), "0.500 ± 0.250"),
-        (Measure("km", 10), "5.00 ± 2.50 km"),
-        (Measure("", math.log(4), "ratio"), "x 2.00 (1.41 to 2.83)"),
-    ],
-)
+@pytest.mark.parametrize(("measure", "expected"), [
+    (Measure(), "0.500 ± 0.250"),
+    (Measure("km", 10), "5.00 ± 2.50 km"),
+    (Measure("", math.log(4), "ratio"), "x 2.00 (1.41 to 2.83)"),
+])  # fmt: skip
 def test_a_difference_has_its_interval_in_the_unit(measure, expected):
     assert measure.difference(1.0, 1.5, 0.25) == measure.difference(1.5, 1.0, 0.25) == expected
 

@@ -363,18 +363,15 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     assert held >= 2 or name == "label_errors"
 
 
-@pytest.mark.parametrize(
-    ("make", "page"),
-    [
-        (presets.table, "benchmarks/results/presets.md"),
-        (through_labels.page, "benchmarks/results/through_labels.md"),
-        (partial(pose_agreement.heads, "COCO"), "benchmarks/results/pose_agreement.md"),
-        (partial(pose_agreement.heads, "LSPET"), "benchmarks/results/pose_agreement.md"),
-        (presets.table_of_heads, "benchmarks/results/presets.md"),
-        (finetuning.table, "benchmarks/results/finetuning.md"),
-        (finetuning.table, "docs/finetuning.md"),
-    ],
-)
+@pytest.mark.parametrize(("make", "page"), [
+    (presets.table, "benchmarks/results/presets.md"),
+    (through_labels.page, "benchmarks/results/through_labels.md"),
+    (partial(pose_agreement.heads, "COCO"), "benchmarks/results/pose_agreement.md"),
+    (partial(pose_agreement.heads, "LSPET"), "benchmarks/results/pose_agreement.md"),
+    (presets.table_of_heads, "benchmarks/results/presets.md"),
+    (finetuning.table, "benchmarks/results/finetuning.md"),
+    (finetuning.table, "docs/finetuning.md"),
+])  # fmt: skip
 def test_tables_of_finetuning_are_those_of_the_trainings(make, page):
     assert make() in (ROOT / page).read_text(encoding="utf-8")
 

@@ -128,14 +128,11 @@ def test_a_metric_of_ones_own(rows):
     assert collapsed.model == pytest.approx(collapsed.random, abs=0.05)  # ties are not in the order of the rows
 
 
-@pytest.mark.parametrize(
-    ("metric", "got", "allowed"),
-    [
-        (3, "int", "must be a function"),
-        (lambda _, y: y, "shape [120, 119]", "one finite number per query"),
-        (lambda _, y: y.mean(1) * torch.nan, "NaN", "one finite number per query"),
-    ],
-)
+@pytest.mark.parametrize(("metric", "got", "allowed"), [
+    (3, "int", "must be a function"),
+    (lambda _, y: y, "shape [120, 119]", "one finite number per query"),
+    (lambda _, y: y.mean(1) * torch.nan, "NaN", "one finite number per query"),
+])  # fmt: skip
 def test_a_metric_that_is_none_is_refused(metric, got, allowed):
     with refuses("metrics.mine", got, allowed):
         contml.evaluate(FEATURES, ages(), metrics={"mine": metric})

@@ -181,14 +181,11 @@ def test_classes_of_packed_texts_are_those_of_a_list(names):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("column", "cell", "most"),
-    [
-        ("age", lambda row: row % 97, 100),
-        ("name", lambda row: f"class {row % 997:05d}", 110),
-        ("caption", lambda row: f"a red cat of {WORDS[row % 5]} and {WORDS[row % 7]} runs", 400),
-    ],
-)
+@pytest.mark.parametrize(("column", "cell", "most"), [
+    ("age", lambda row: row % 97, 100),
+    ("name", lambda row: f"class {row % 997:05d}", 110),
+    ("caption", lambda row: f"a red cat of {WORDS[row % 5]} and {WORDS[row % 7]} runs", 400),
+])  # fmt: skip
 def test_a_table_keeps_few_bytes_per_row(tmp_path, monkeypatch, column, cell, most):
     """Names, paths and what identifies the labels are bytes, and nothing keeps what was read besides them."""
     rows = 20_000

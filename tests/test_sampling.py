@@ -284,20 +284,17 @@ def triplets_of(classes):
     return TripletSampler(1, labels=ClassLabels(classes))
 
 
-@pytest.mark.parametrize(
-    ("make", "fields"),
-    [
-        (lambda: UniformSampler(10, labels=line(9)), ("batch_size", "10", "at most 9")),
-        (lambda: DenseSampler(6, 2, 3, labels=line(9)), ("batch_size", "6", FEW)),
-        (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
-        (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),
-        (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
-        (lambda: TripletSampler(3, labels=CLASSES), ("3 x triplets", "9", "at most 6")),
-        (lambda: JudgedSampler(2, labels=judged_triplets(50, 300)), ("batch_size", "2", "3")),
-        (lambda: triplets_of([0, 0, 0]), ("TripletSampler", "classes: 1, with two items: 1", "two classes")),
-        (lambda: triplets_of([0, 1, 2]), ("TripletSampler", "classes: 3, with two items: 0", TWO)),
-    ],
-)
+@pytest.mark.parametrize(("make", "fields"), [
+    (lambda: UniformSampler(10, labels=line(9)), ("batch_size", "10", "at most 9")),
+    (lambda: DenseSampler(6, 2, 3, labels=line(9)), ("batch_size", "6", FEW)),
+    (lambda: ClassSampler(2, 2, labels=line(9)), ("ClassSampler", "graded", "classes", "ClassLabels")),
+    (lambda: ClassSampler(4, 1, labels=CLASSES), ("classes", "4", "at most 3")),
+    (lambda: ClassSampler(2, 0, labels=CLASSES), ("instances", "0", "at least 1")),
+    (lambda: TripletSampler(3, labels=CLASSES), ("3 x triplets", "9", "at most 6")),
+    (lambda: JudgedSampler(2, labels=judged_triplets(50, 300)), ("batch_size", "2", "3")),
+    (lambda: triplets_of([0, 0, 0]), ("TripletSampler", "classes: 1, with two items: 1", "two classes")),
+    (lambda: triplets_of([0, 1, 2]), ("TripletSampler", "classes: 3, with two items: 0", TWO)),
+])  # fmt: skip
 def test_bad_options_are_refused(make, fields):
     with refuses(*fields):
         make()

@@ -140,16 +140,13 @@ def test_values_and_lines(load):
     assert (document.origin(("loss", "absent")), document.origin(("absent",))) == (f"{NAME}:5", NAME)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 1e-3), ("1E5", 1e5), ("-2.5e+1", -25.0), (".5", 0.5), ("3.", 3.0), (".inf", math.inf),
-        ("-.Inf", -math.inf), ("010", 10), ("+7", 7), ("0x1F", 31), ("0o17", 15), ("1:30", "1:30"), ("1_000", "1_000"),
-        ("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("true", True), ("False", False), ("none", "none"),
-        ("None", "None"), ("null", None), ("~", None), ("", None), ("'1'", "1"), ("2024-01-02", "2024-01-02"),
-        ("!!float 3", 3.0), ("!!str 3", "3"), ("[1, {a: 1e-3}]", [1, {"a": 1e-3}]), ("a b", "a b"), ("=", "="),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-3", 1e-3), ("1E5", 1e5), ("-2.5e+1", -25.0), (".5", 0.5), ("3.", 3.0), (".inf", math.inf),
+    ("-.Inf", -math.inf), ("010", 10), ("+7", 7), ("0x1F", 31), ("0o17", 15), ("1:30", "1:30"), ("1_000", "1_000"),
+    ("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("true", True), ("False", False), ("none", "none"),
+    ("None", "None"), ("null", None), ("~", None), ("", None), ("'1'", "1"), ("2024-01-02", "2024-01-02"),
+    ("!!float 3", 3.0), ("!!str 3", "3"), ("[1, {a: 1e-3}]", [1, {"a": 1e-3}]), ("a b", "a b"), ("=", "="),
+])  # fmt: skip
 def test_scalars_in_a_file_and_on_the_command_line(load, text, value):
     for document in (load(f"x: {text}"), load("y: 1", f"x={text}"), load("x: {y: 1}", f"x={text}")):
         assert document.values["x"] == value
@@ -165,25 +162,22 @@ def test_keys_are_text(load):
     assert load("1: a\nno: b\ntrue: c").values == {"1": "a", "no": "b", "true": "c"}
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "fields"),
-    [
-        ("", 1, ("config", "empty", "seed: 0")),
-        ("- 1\n- 2", 1, ("config", "[1, 2]", "seed: 0")),
-        ("a: 1\nb:\n\tc: 1", 3, ("indentation", "tab", "", "spaces")),
-        ("a: 1\nb: [1\nc: 2", 3, ("YAML syntax", "expected ',' or ']', but got ':'")),
-        ("a: 1\n---\nb: 1", 2, ("YAML syntax", "expected a single document")),
-        (b"a: 1\nb: \xff", 2, ("config", "not UTF-8", "", "UTF-8")),
-        ("a:\n  b: 1\n  c: 1\n  b: 2", 4, ("a.b", "twice, first in line 2")),
-        ("a: &x [1]\nb: *x", 1, ("b", "alias", "", "write the value out")),
-        ("a: !!int many", 1, ("a", "'many'", "int")),
-        (
-            "a: !!python/object/apply:os.system [true]",
-            1,
-            ("a", "'tag:yaml.org,2002:python/object/apply:os.system'", "number, text, true, false, null"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "fields"), [
+    ("", 1, ("config", "empty", "seed: 0")),
+    ("- 1\n- 2", 1, ("config", "[1, 2]", "seed: 0")),
+    ("a: 1\nb:\n\tc: 1", 3, ("indentation", "tab", "", "spaces")),
+    ("a: 1\nb: [1\nc: 2", 3, ("YAML syntax", "expected ',' or ']', but got ':'")),
+    ("a: 1\n---\nb: 1", 2, ("YAML syntax", "expected a single document")),
+    (b"a: 1\nb: \xff", 2, ("config", "not UTF-8", "", "UTF-8")),
+    ("a:\n  b: 1\n  c: 1\n  b: 2", 4, ("a.b", "twice, first in line 2")),
+    ("a: &x [1]\nb: *x", 1, ("b", "alias", "", "write the value out")),
+    ("a: !!int many", 1, ("a", "'many'", "int")),
+    (
+        "a: !!python/object/apply:os.system [true]",
+        1,
+        ("a", "'tag:yaml.org,2002:python/object/apply:os.system'", "number, text, true, false, null"),
+    ),
+])  # fmt: skip
 def test_bad_files(fails, text, line, fields):
     fails(text, f"{NAME}:{line}", *fields)
 
@@ -203,14 +197,11 @@ def test_malformed_overrides(fails, override):
     fails(GOOD, "command line", repr(override), "", "KEY=VALUE", overrides=[override])
 
 
-@pytest.mark.parametrize(
-    ("override", "fields"),
-    [
-        ("seed=[1", ("YAML syntax", "expected ',' or ']', but got '<stream end>'")),
-        ("sampler.batch_size=many", ("sampler.batch_size", "'many'", "a whole number")),
-        ("los=log_ratio", ("los", "unknown key", "", "'loss'")),
-    ],
-)
+@pytest.mark.parametrize(("override", "fields"), [
+    ("seed=[1", ("YAML syntax", "expected ',' or ']', but got '<stream end>'")),
+    ("sampler.batch_size=many", ("sampler.batch_size", "'many'", "a whole number")),
+    ("los=log_ratio", ("los", "unknown key", "", "'loss'")),
+])  # fmt: skip
 def test_bad_override_values(fails, override, fields):
     fails(GOOD, "command line", *fields, overrides=[override])
 
@@ -262,39 +253,33 @@ def test_options_leave_out_star_arguments_and_read_inherited_help():
 NAMES = "log_ratio, triplet_margin, harder"
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "fields"),
-    [
-        (GOOD.replace("squared", "sqared"), 7, ("loss.sqared", "unknown key", "", "'squared'")),
-        (GOOD.replace("log_ratio", "logratio"), 6, ("loss.name", "'logratio'", "", "'log_ratio'")),
-        (GOOD.replace("4", "many"), 9, ("sampler.batch_size", "'many'", "a whole number")),
-        (GOOD.replace("4", "4.0"), 9, ("sampler.batch_size", "4.0", "a whole number")),
-        (GOOD.replace("batch_size: 4", "neighbours: 4"), 8, ("sampler.batch_size", "missing", "a whole number")),
-        ("seed: 0", None, ("loss", "missing", NAMES)),
-        ("loss: [a]", 1, ("loss", '["a"]', "a mapping with 'name'")),
-        ("los:\n", 1, ("los", "unknown key", "", "'loss'")),
-        ("loss:\n  dim: 3\n  name: log_ratio", 2, ("loss.dim", "filled from the data", "", "remove it")),
-        ("trainer: {epochs: many}\nloss: q", 1, ("trainer.epochs", "'many'", "a whole number")),
-        ("trainer: {device: cpu}", 1, ("trainer.device", "'cpu'", "Device")),
-        ("trainer: {lr: true}", 1, ("trainer.lr", "true", "a number or text")),
-        ("sampler: {weights: [1, a]}", 1, ("sampler.weights", '[1, "a"]', "a list of whole numbers")),
-        ("miner: {name: named}", 1, ("miner.name", "named has an argument 'name'", "", "rename it")),
-        ('"a\\nb": 1', 1, ("a b", "unknown key", "", "seed, loss, sampler, miner, trainer")),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "fields"), [
+    (GOOD.replace("squared", "sqared"), 7, ("loss.sqared", "unknown key", "", "'squared'")),
+    (GOOD.replace("log_ratio", "logratio"), 6, ("loss.name", "'logratio'", "", "'log_ratio'")),
+    (GOOD.replace("4", "many"), 9, ("sampler.batch_size", "'many'", "a whole number")),
+    (GOOD.replace("4", "4.0"), 9, ("sampler.batch_size", "4.0", "a whole number")),
+    (GOOD.replace("batch_size: 4", "neighbours: 4"), 8, ("sampler.batch_size", "missing", "a whole number")),
+    ("seed: 0", None, ("loss", "missing", NAMES)),
+    ("loss: [a]", 1, ("loss", '["a"]', "a mapping with 'name'")),
+    ("los:\n", 1, ("los", "unknown key", "", "'loss'")),
+    ("loss:\n  dim: 3\n  name: log_ratio", 2, ("loss.dim", "filled from the data", "", "remove it")),
+    ("trainer: {epochs: many}\nloss: q", 1, ("trainer.epochs", "'many'", "a whole number")),
+    ("trainer: {device: cpu}", 1, ("trainer.device", "'cpu'", "Device")),
+    ("trainer: {lr: true}", 1, ("trainer.lr", "true", "a number or text")),
+    ("sampler: {weights: [1, a]}", 1, ("sampler.weights", '[1, "a"]', "a list of whole numbers")),
+    ("miner: {name: named}", 1, ("miner.name", "named has an argument 'name'", "", "rename it")),
+    ('"a\\nb": 1', 1, ("a b", "unknown key", "", "seed, loss, sampler, miner, trainer")),
+])  # fmt: skip
 def test_messages(fails, text, line, fields):
     fails(text, NAME if line is None else f"{NAME}:{line}", *fields)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "allowed"),
-    [
-        ("margin: '0.1'", "'0.1'", "a number"),
-        ("mining: hrad", "'hrad'", "one of all, hard"),
-        ("bounds: [1]", "[1]", "a list of 2 numbers"),
-        ("num_classes: 3", "filled from the data", ""),
-    ],
-)
+@pytest.mark.parametrize(("option", "value", "allowed"), [
+    ("margin: '0.1'", "'0.1'", "a number"),
+    ("mining: hrad", "'hrad'", "one of all, hard"),
+    ("bounds: [1]", "[1]", "a list of 2 numbers"),
+    ("num_classes: 3", "filled from the data", ""),
+])  # fmt: skip
 def test_types(fails, option, value, allowed):
     key = option.split(":")[0]
     fails(f"loss:\n  name: triplet_margin\n  {option}", f"{NAME}:3", f"loss.{key}", value, allowed)
@@ -371,15 +356,12 @@ def returns_protocolled() -> Protocolled:
     return Batches()
 
 
-@pytest.mark.parametrize(
-    ("name", "contract", "accepted"),
-    [
-        ("Base", Base, True), ("returns_base", Base, True), ("returns_base", Harder, False),
-        ("returns_nothing", Base, False), ("NOT_CALLABLE", Base, False), ("os.system", Base, False),
-        ("Batches", Protocolled, True), ("returns_protocolled", Protocolled, True),
-        ("returns_base", Protocolled, False), ("returns_base", None, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "contract", "accepted"), [
+    ("Base", Base, True), ("returns_base", Base, True), ("returns_base", Harder, False),
+    ("returns_nothing", Base, False), ("NOT_CALLABLE", Base, False), ("os.system", Base, False),
+    ("Batches", Protocolled, True), ("returns_protocolled", Protocolled, True),
+    ("returns_base", Protocolled, False), ("returns_base", None, False),
+])  # fmt: skip
 def test_own_code_is_checked_before_it_is_called(load, name, contract, accepted):
     module, _, attribute = name.rpartition(".")
     schema = {"part": Section({}, contract=contract)}

@@ -77,31 +77,28 @@ def test_no_hint_of_the_sources_names_what_a_command_does_not_take(command):
             assert option in options or command in CONFIGURED, (text, hint)
 
 
-@pytest.mark.parametrize(
-    ("hint", "command", "expected"),
-    [
-        ("fix the file, or set images.broken=skip to leave it out", "train", None),
-        ("fix the file, or set images.broken=skip to leave it out", "search", "fix the file"),
-        ('fix the file, or set broken="skip" to leave it out', "search", "fix the file"),
-        (
-            "complete the file, or set task.missing=drop",
-            "evaluate",
-            "complete the file, or start a new run with task.missing=drop",
-        ),
-        ("paths are relative to a: set task.root=b", "report", None),
-        ("restore them, start a new run, or go on with --accept-changes", "report", None),
-        ("restore them, start a new run, or go on with --accept-changes", "audit", "restore them, or start a new run"),
-        ("restore them, start a new run, or go on with --accept-changes", "train --resume",
-         "restore them, or start a new run"),
-        ("continue it with 'contml train --resume runs/x'", "check", None),
-        ("your own data are given as --data a.csv", "check", None),
-        ("your own data are given as --data a.csv", "embed", ""),
-        ("set loss.beta=10", "train", None),
-        ("set model.dim=8", "export", ""),
-        ("did you mean 'task.root'?", "embed", None),
-        ("", "embed", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("hint", "command", "expected"), [
+    ("fix the file, or set images.broken=skip to leave it out", "train", None),
+    ("fix the file, or set images.broken=skip to leave it out", "search", "fix the file"),
+    ('fix the file, or set broken="skip" to leave it out', "search", "fix the file"),
+    (
+        "complete the file, or set task.missing=drop",
+        "evaluate",
+        "complete the file, or start a new run with task.missing=drop",
+    ),
+    ("paths are relative to a: set task.root=b", "report", None),
+    ("restore them, start a new run, or go on with --accept-changes", "report", None),
+    ("restore them, start a new run, or go on with --accept-changes", "audit", "restore them, or start a new run"),
+    ("restore them, start a new run, or go on with --accept-changes", "train --resume",
+     "restore them, or start a new run"),
+    ("continue it with 'contml train --resume runs/x'", "check", None),
+    ("your own data are given as --data a.csv", "check", None),
+    ("your own data are given as --data a.csv", "embed", ""),
+    ("set loss.beta=10", "train", None),
+    ("set model.dim=8", "export", ""),
+    ("did you mean 'task.root'?", "embed", None),
+    ("", "embed", None),
+])  # fmt: skip
 def test_a_hint_that_fits(hint, command, expected):
     _, options = _called(command.split())
     error = fitting(InputError("a", "b", "c", hint, "d"), command, options)

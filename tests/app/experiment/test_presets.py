@@ -102,13 +102,10 @@ def test_cached_weights_are_used_if_they_are_whole(table, weights, monkeypatch):
     assert f"{file} is damaged" in preset.reason
 
 
-@pytest.mark.parametrize(
-    ("config", "override"),
-    [
-        ("table/default", ""), (None, "model.backbone=resnet18"), (None, "model={backbone: small_cnn}"),
-        (None, "backbone=run"), (None, "images.features=null"), (None, "model.weights=own.pth"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("config", "override"), [
+    ("table/default", ""), (None, "model.backbone=resnet18"), (None, "model={backbone: small_cnn}"),
+    (None, "backbone=run"), (None, "images.features=null"), (None, "model.weights=own.pth"),
+])  # fmt: skip
 def test_who_names_a_network_has_chosen(table, weights, monkeypatch, config, override):
     cached(weights, monkeypatch)
     assert choose(None, None, config, [override] if override else []) == ("", (), "")

@@ -70,14 +70,11 @@ def in_unit(measure):
     return labels
 
 
-@pytest.mark.parametrize(
-    ("labels", "printed"),
-    [
-        (NumberLabels([1.0, 2, 3], unit="years"), {"factor": 1.0, "ratio": False, "after": " years"}),
-        (in_unit(Measure("", 250.0)), {"factor": 250.0, "ratio": False, "after": ""}),
-        (DateLabels(["2020-01-01", "2021-01-01", "2022-01-01"], scale=7), {"factor": 7.0, "ratio": False}),
-    ],
-)
+@pytest.mark.parametrize(("labels", "printed"), [
+    (NumberLabels([1.0, 2, 3], unit="years"), {"factor": 1.0, "ratio": False, "after": " years"}),
+    (in_unit(Measure("", 250.0)), {"factor": 250.0, "ratio": False, "after": ""}),
+    (DateLabels(["2020-01-01", "2021-01-01", "2022-01-01"], scale=7), {"factor": 7.0, "ratio": False}),
+])  # fmt: skip
 def test_numbers_are_printed_in_their_unit(labels, printed, tmp_path):
     write_page(tmp_path / "page", searchable(labels, labels, k=1))
     data = labels_of(tmp_path / "page")

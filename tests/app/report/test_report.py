@@ -263,17 +263,14 @@ def test_page_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*PNGS, "report.html"])
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        [evaluation_row(**{"label_distance@5": 1.0, "label_distance@x": 2.0})],
-        [{"event": "train", "epoch": 0, "step": 0, "loss": math.nan, "learning_rate": None}],
-        [{"event": "train", "step": 3, "loss": math.inf}, {"event": "train"}, {"event": "train", "loss": "much"}, {}],
-        [*train_rows(3), {"event": "train", "epoch": 0, "step": 3, "loss": math.nan}, {"event": "note", "step": 4}],
-        [{"event": "train", "epoch": 0, "step": i, "loss": 10.0**i, "learning_rate": 0.1} for i in range(38)],
-    ],
-)
+@pytest.mark.parametrize("rows", [
+    [],
+    [evaluation_row(**{"label_distance@5": 1.0, "label_distance@x": 2.0})],
+    [{"event": "train", "epoch": 0, "step": 0, "loss": math.nan, "learning_rate": None}],
+    [{"event": "train", "step": 3, "loss": math.inf}, {"event": "train"}, {"event": "train", "loss": "much"}, {}],
+    [*train_rows(3), {"event": "train", "epoch": 0, "step": 3, "loss": math.nan}, {"event": "note", "step": 4}],
+    [{"event": "train", "epoch": 0, "step": i, "loss": 10.0**i, "learning_rate": 0.1} for i in range(38)],
+])  # fmt: skip
 def test_the_training_plot_takes_any_rows(rows: list[dict[str, Any]]) -> None:
     evaluation, _ = fake()
     assert picture_of(training_plot(rows, of_test()))
@@ -412,19 +409,16 @@ def test_binned_quartiles_find_the_line() -> None:
     assert (quartiles[0] < quartiles[2]).all()
 
 
-@pytest.mark.parametrize(
-    ("numbers", "texts"),
-    [
-        ((412_345.678, 310_000, 520_000), ("410,000", "310,000", "520,000")),
-        ((412_345.678, 412_000.5, 412_700), ("412,350", "412,000", "412,700")),
-        ((3.2349, -0.7759, 7.246), ("3.2", "-0.8", "7.2")),
-        ((2012.345, 2010.1, 2014.9), ("2012.3", "2010.1", "2014.9")),
-        ((0.001234, 0.001, 0.0015), ("0.00123", "0.00100", "0.00150")),
-        ((2, 2, 4), ("2.0", "2.0", "4.0")),
-        ((5, 5, 5), ("5", "5", "5")),
-        ((1e16, 0, 1e17), ("1e+16", "0", "1e+17")),
-    ],
-)
+@pytest.mark.parametrize(("numbers", "texts"), [
+    ((412_345.678, 310_000, 520_000), ("410,000", "310,000", "520,000")),
+    ((412_345.678, 412_000.5, 412_700), ("412,350", "412,000", "412,700")),
+    ((3.2349, -0.7759, 7.246), ("3.2", "-0.8", "7.2")),
+    ((2012.345, 2010.1, 2014.9), ("2012.3", "2010.1", "2014.9")),
+    ((0.001234, 0.001, 0.0015), ("0.00123", "0.00100", "0.00150")),
+    ((2, 2, 4), ("2.0", "2.0", "4.0")),
+    ((5, 5, 5), ("5", "5", "5")),
+    ((1e16, 0, 1e17), ("1e+16", "0", "1e+17")),
+])  # fmt: skip
 def test_numbers_are_rounded_in_proportion_to_their_interval(
     numbers: tuple[float, float, float], texts: tuple[str, str, str]
 ) -> None:
@@ -439,13 +433,10 @@ def test_plots_leave_no_global_state() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"), (0.38123, "0.381"), (0.9996, "1.00"), (12.345, "12.3"), (999.6, "1,000"), (123456.0, "123,456"),
-        (0.000123456, "0.000123"), (1.234e-7, "1.23e-07"), (-0.5, "-0.500"), (math.nan, "-"), (math.inf, "-"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0"), (0.38123, "0.381"), (0.9996, "1.00"), (12.345, "12.3"), (999.6, "1,000"), (123456.0, "123,456"),
+    (0.000123456, "0.000123"), (1.234e-7, "1.23e-07"), (-0.5, "-0.500"), (math.nan, "-"), (math.inf, "-"),
+])  # fmt: skip
 def test_number(value: float, text: str) -> None:
     assert number(value) == text
 

@@ -88,16 +88,13 @@ def test_forms_of_a_metric():
     assert math.isnan(measured(zero, "nmi/random").model)
 
 
-@pytest.mark.parametrize(
-    ("change", "of"),
-    [
-        ({"task__name": "table/file"}, poses(0.4)),
-        ({}, other_test_set(poses(0.4), 100)),
-        ({}, replace(poses(0.4), unit="metres")),
-        ({}, poses(0.4, random=2010.0)),
-        ({"task__seed": 1}, poses(0.4, random=1900.0)),
-    ],
-)
+@pytest.mark.parametrize(("change", "of"), [
+    ({"task__name": "table/file"}, poses(0.4)),
+    ({}, other_test_set(poses(0.4), 100)),
+    ({}, replace(poses(0.4), unit="metres")),
+    ({}, poses(0.4, random=2010.0)),
+    ({"task__seed": 1}, poses(0.4, random=1900.0)),
+])  # fmt: skip
 def test_runs_of_different_test_sets_are_never_in_one_table(tmp_path, change, of):
     write_run(tmp_path / "1", poses(0.5))
     write_run(tmp_path / "2", of, **change)

@@ -377,17 +377,14 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
     assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "subject", "origin"),
-    [
-        ("loss=cosent", "loss=cosen", "loss.name", "method cosent"),
-        ("loss.scale: [5, 20]", "loss.scal: [5, 20]", "loss.scal", "method cosent"),
-        ("sampler=uniform", "sampler=uniforn", "sampler.name", "method log_ratio"),
-        ("task.queries=0", "task.query=0", "task.query", "sets.wide of the suite"),
-        ("model.dim=4", "model.dim=$dim", "changes", ""),
-        ("task.queries=0", "task.queries=$size", "changes", ""),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "subject", "origin"), [
+    ("loss=cosent", "loss=cosen", "loss.name", "method cosent"),
+    ("loss.scale: [5, 20]", "loss.scal: [5, 20]", "loss.scal", "method cosent"),
+    ("sampler=uniform", "sampler=uniforn", "sampler.name", "method log_ratio"),
+    ("task.queries=0", "task.query=0", "task.query", "sets.wide of the suite"),
+    ("model.dim=4", "model.dim=$dim", "changes", ""),
+    ("task.queries=0", "task.queries=$size", "changes", ""),
+])  # fmt: skip
 @pytest.mark.parametrize("plan", [True, False])
 def test_a_mistyped_name_is_found_before_the_first_training(tmp_path, old, new, subject, origin, plan):
     (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))

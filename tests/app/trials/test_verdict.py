@@ -134,15 +134,12 @@ def test_equal_results_are_equal():
     assert "is within its interval: 0 (95 % interval -" in found.sentence
 
 
-@pytest.mark.parametrize(
-    ("others", "reason"),
-    [
-        ([runs("a", 0.5), runs("b", 0.6)], "the metric of each query is not known"),
-        ([result("a", A), runs("b", 0.9)], "the metric of each query is not known"),
-        ([result("a", A), result("b", A + 1, sets="p")], "their queries differ"),
-        ([result("a", A[:1]), result("b", A[:1] + 1)], "there is only one query"),
-    ],
-)
+@pytest.mark.parametrize(("others", "reason"), [
+    ([runs("a", 0.5), runs("b", 0.6)], "the metric of each query is not known"),
+    ([result("a", A), runs("b", 0.9)], "the metric of each query is not known"),
+    ([result("a", A), result("b", A + 1, sets="p")], "their queries differ"),
+    ([result("a", A[:1]), result("b", A[:1] + 1)], "there is only one query"),
+])  # fmt: skip
 def test_no_best_without_an_interval(others, reason):
     found = verdict(others, "Recall@1", "lower")
     assert found.best is None
