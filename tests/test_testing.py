@@ -240,47 +240,43 @@ BATCH, ANCHORS = ("batch", "labels[rows].pairwise() "), ("batch", "pairwise(anch
 CLASS_IDS = ("classes", "'classes'", "integer")
 
 
-@pytest.mark.parametrize(
-    ("space", "expected"),
-    [
-        (NumberLabels([0.0, 1.0]), ("length", "NumberLabels", "2 items", "at least 3")),
-        (broken(unit=property(lambda s: " ", lambda s, v: None)), ("unit", "' '")),
-        (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
-        (asked(lambda right, *part: right(*part).double()), ("float32", "Asked", "torch.float64")),
-        (asked(lambda right, *part: right(*part)[:, :1]), ("shape", "[6, 1]", "[6, 6]")),
-        (asked(lambda right, *part: right(*part).where(right(*part) < 4, torch.nan)), ("numbers", "nan")),
-        (changed(lambda d: d + 1e-6), ("diagonal",)),
-        (changed(lambda d: d * (1 + torch.rand(d.shape))), ("symmetric", "symmetric=False")),
-        (asked(lambda right, *part: (d := right(*part)) + (len(d) != len(d.T))), ("blocks", "pairwise(rows, cols)")),
-        (asked(lambda right, r, c: right(None if isinstance(r, list) and r else r, c)), ("blocks", "list")),
-        (asked(lambda right, r, c: right(slice(0, 2) if isinstance(r, slice) else r, c)), ("blocks", "slice")),
-        (asked(lambda right, r, c: right(r, c) * (2 if r is None else 1)), ("blocks", "pairwise()")),
-        (asked(lambda right, r, c: right(None if r == [] else r, c)), ("blocks", "pairwise([], cols)")),
-        (PartOfAll(), ("blocks",)), (index_by(lambda whole, rows, part: whole), INDEX),
-        (index_by(lambda whole, rows, part: NumberLabels(part.values[:, 0])), INDEX),
-        (index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)), OTHER_INDEX),
-        (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX), (Unnumbered(), ROWS),
-        (numbered(lambda rows, index: torch.arange(len(rows))), ROWS),
-        (numbered(lambda rows, index: index), ("rows", "labels[rows][rows].rows")), (OwnRoot(), OTHER_ROOT),
-        (index_by(lambda whole, rows, part: with_another_root(part)), OTHER_ROOT),
-        (NeverARoot(), ("rows", "as_root()")),
-        (more_if(lambda space, rows: len(space.values.unique()) < len(space) and rows is None), BATCH),
-        (index_by(lambda whole, rows, part: Broken._part(part, torch.arange(6)) if len(part) == 8 else part), BATCH),
-        (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, torch.Tensor)), ANCHORS),
-        (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, slice)), ANCHORS),
-        (ChangesWhenMoved(), ("device", "cpu")), (broken(kind="binary"), ("0 or 1", "'binary'")),
-        (broken(class_ids=torch.arange(6)), ("classes", "'graded'")),
-        (part_with(lambda part: torch.arange(len(part))), ("classes", "'graded'")), (zero_or_one(), CLASS_IDS),
-        (zero_or_one(class_ids=torch.arange(5)), CLASS_IDS),
-        (part_with(lambda part: part.class_ids + 1, Ids), ("classes", "labels[rows].class_ids")),
-        (OtherDistances(), ("classes", "within a class")), (broken(text=lambda self, row: row), ("text", "row 2 is 2")),
-        (broken(text=lambda self, row: f"item {row}"), ("text", "'item 2'", "'item 0' in a subset")),
-        (broken(parts=lambda self, a, b: [Part("age", "1", "2", 1)]), ("parts", "Part of strings")),
-        (broken(colours=lambda self: Colours(torch.arange(3), "age")), ("colours", "[3]", "must be [6]")),
-        (broken(colours=lambda self: Colours(torch.arange(6), "age", ["a"] * 5)), ("colours", "number of classes")),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)  # fmt: skip
+@pytest.mark.parametrize(("space", "expected"), [
+    (NumberLabels([0.0, 1.0]), ("length", "NumberLabels", "2 items", "at least 3")),
+    (broken(unit=property(lambda s: " ", lambda s, v: None)), ("unit", "' '")),
+    (broken(kind="levels"), ("kind", "'levels'", "graded, binary, classes")),
+    (asked(lambda right, *part: right(*part).double()), ("float32", "Asked", "torch.float64")),
+    (asked(lambda right, *part: right(*part)[:, :1]), ("shape", "[6, 1]", "[6, 6]")),
+    (asked(lambda right, *part: right(*part).where(right(*part) < 4, torch.nan)), ("numbers", "nan")),
+    (changed(lambda d: d + 1e-6), ("diagonal",)),
+    (changed(lambda d: d * (1 + torch.rand(d.shape))), ("symmetric", "symmetric=False")),
+    (asked(lambda right, *part: (d := right(*part)) + (len(d) != len(d.T))), ("blocks", "pairwise(rows, cols)")),
+    (asked(lambda right, r, c: right(None if isinstance(r, list) and r else r, c)), ("blocks", "list")),
+    (asked(lambda right, r, c: right(slice(0, 2) if isinstance(r, slice) else r, c)), ("blocks", "slice")),
+    (asked(lambda right, r, c: right(r, c) * (2 if r is None else 1)), ("blocks", "pairwise()")),
+    (asked(lambda right, r, c: right(None if r == [] else r, c)), ("blocks", "pairwise([], cols)")),
+    (PartOfAll(), ("blocks",)), (index_by(lambda whole, rows, part: whole), INDEX),
+    (index_by(lambda whole, rows, part: NumberLabels(part.values[:, 0])), INDEX),
+    (index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)), OTHER_INDEX),
+    (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX), (Unnumbered(), ROWS),
+    (numbered(lambda rows, index: torch.arange(len(rows))), ROWS),
+    (numbered(lambda rows, index: index), ("rows", "labels[rows][rows].rows")), (OwnRoot(), OTHER_ROOT),
+    (index_by(lambda whole, rows, part: with_another_root(part)), OTHER_ROOT),
+    (NeverARoot(), ("rows", "as_root()")),
+    (more_if(lambda space, rows: len(space.values.unique()) < len(space) and rows is None), BATCH),
+    (index_by(lambda whole, rows, part: Broken._part(part, torch.arange(6)) if len(part) == 8 else part), BATCH),
+    (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, torch.Tensor)), ANCHORS),
+    (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, slice)), ANCHORS),
+    (ChangesWhenMoved(), ("device", "cpu")), (broken(kind="binary"), ("0 or 1", "'binary'")),
+    (broken(class_ids=torch.arange(6)), ("classes", "'graded'")),
+    (part_with(lambda part: torch.arange(len(part))), ("classes", "'graded'")), (zero_or_one(), CLASS_IDS),
+    (zero_or_one(class_ids=torch.arange(5)), CLASS_IDS),
+    (part_with(lambda part: part.class_ids + 1, Ids), ("classes", "labels[rows].class_ids")),
+    (OtherDistances(), ("classes", "within a class")), (broken(text=lambda self, row: row), ("text", "row 2 is 2")),
+    (broken(text=lambda self, row: f"item {row}"), ("text", "'item 2'", "'item 0' in a subset")),
+    (broken(parts=lambda self, a, b: [Part("age", "1", "2", 1)]), ("parts", "Part of strings")),
+    (broken(colours=lambda self: Colours(torch.arange(3), "age")), ("colours", "[3]", "must be [6]")),
+    (broken(colours=lambda self: Colours(torch.arange(6), "age", ["a"] * 5)), ("colours", "number of classes")),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_broken_label_spaces(space, expected):
     with breaks(*expected):
         check_label_space(space)
@@ -368,28 +364,24 @@ def is_tensor(labels, ndim):
     return isinstance(labels, torch.Tensor) and labels.ndim == ndim
 
 
-@pytest.mark.parametrize(
-    ("loss", "expected"),
-    [
-        (Sum(lambda v, x, t, a: v[None]), ("scalar",)),
-        (Sum(lambda v, x, t, a: v.float()), ("dtype", "torch.float32 for embeddings in torch.float64")),
-        (Sum(lambda v, x, t, a: v.double()), ("dtype", "torch.float64 for embeddings in torch.float32")),
-        (Sum(lambda v, x, t, a: v * (x @ x.T).max().to(v.dtype) ** 4), ("dtype", "bfloat16", "autocast")),
-        (Sum(lambda v, x, t, a: v + torch.cdist(x, x).sum() / x.norm(dim=1).min()), ("finite",)),
-        (Sum(lambda v, x, t, a: v + (x[1] - x[2]).norm().log()), ("finite", "copies of an embedding")),
-        (Sum(lambda v, x, t, a: v + x.exp().sum()), ("finite",)),
-        (Sum(lambda v, x, t, a: v if a is None else v / len(a)), ("anchors",)),
-        (Sum(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) else 1)), ("labels", "[B, B]")),
-        (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="binary"), ("labels", "class ids [B]")),
-        (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1)), ("labels", "numbers [B]")),
-        (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="graded"), ("labels", "numbers [B]")),
-        (TakesIntegers(), ("integers", "InputError")),
-        (Sum(lambda v, x, t, a: v * x[0].square().sum()), ("permutation",)),
-        (Sum(lambda v, x, t, a: v + x.square().mean()), ("empty",)),
-        (Sum(lambda v, x, t, a: v * SwapGradient.apply(x)), ("gradcheck",)),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
+@pytest.mark.parametrize(("loss", "expected"), [
+    (Sum(lambda v, x, t, a: v[None]), ("scalar",)),
+    (Sum(lambda v, x, t, a: v.float()), ("dtype", "torch.float32 for embeddings in torch.float64")),
+    (Sum(lambda v, x, t, a: v.double()), ("dtype", "torch.float64 for embeddings in torch.float32")),
+    (Sum(lambda v, x, t, a: v * (x @ x.T).max().to(v.dtype) ** 4), ("dtype", "bfloat16", "autocast")),
+    (Sum(lambda v, x, t, a: v + torch.cdist(x, x).sum() / x.norm(dim=1).min()), ("finite",)),
+    (Sum(lambda v, x, t, a: v + (x[1] - x[2]).norm().log()), ("finite", "copies of an embedding")),
+    (Sum(lambda v, x, t, a: v + x.exp().sum()), ("finite",)),
+    (Sum(lambda v, x, t, a: v if a is None else v / len(a)), ("anchors",)),
+    (Sum(lambda v, x, t, a: v * (2 if isinstance(t, torch.Tensor) else 1)), ("labels", "[B, B]")),
+    (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="binary"), ("labels", "class ids [B]")),
+    (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1)), ("labels", "numbers [B]")),
+    (Sum(lambda v, x, t, a: v * (2 if is_tensor(t, 1) else 1), requires="graded"), ("labels", "numbers [B]")),
+    (TakesIntegers(), ("integers", "InputError")),
+    (Sum(lambda v, x, t, a: v * x[0].square().sum()), ("permutation",)),
+    (Sum(lambda v, x, t, a: v + x.square().mean()), ("empty",)),
+    (Sum(lambda v, x, t, a: v * SwapGradient.apply(x)), ("gradcheck",)),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_broken_losses(loss, expected):
     with breaks(*expected):
         check_loss(loss)
@@ -415,18 +407,14 @@ ChecksSpaces = checks_only(lambda labels: not isinstance(labels, torch.Tensor))
 NotNumbers = checks_only(lambda labels: not is_tensor(labels, 1))
 
 
-@pytest.mark.parametrize(
-    ("loss", "values"),
-    [
-        (TakesAnything(requires="binary"), ("graded labels", "'binary'", "InputError")),
-        (ChecksSpaces(requires="binary"), ("label distances of 0.5", "'binary'")),
-        (NotNumbers(requires="binary"), ("numbers [B]", "'binary'")),
-        (ChecksSpaces(requires="classes"), ("label distances of 0.5", "'classes'")),
-        (Sum(requires="classes"), ("0 / 1 without class ids", "'classes'")),
-        (TakesAnything(requires="graded"), ("takes classes", "'graded'", "InputError")),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
+@pytest.mark.parametrize(("loss", "values"), [
+    (TakesAnything(requires="binary"), ("graded labels", "'binary'", "InputError")),
+    (ChecksSpaces(requires="binary"), ("label distances of 0.5", "'binary'")),
+    (NotNumbers(requires="binary"), ("numbers [B]", "'binary'")),
+    (ChecksSpaces(requires="classes"), ("label distances of 0.5", "'classes'")),
+    (Sum(requires="classes"), ("0 / 1 without class ids", "'classes'")),
+    (TakesAnything(requires="graded"), ("takes classes", "'graded'", "InputError")),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_a_loss_that_takes_any_kind_of_labels(loss, values):
     with breaks("kind", *values):
         check_loss(loss)
@@ -487,23 +475,19 @@ def sampler_of(change):
     return type("Changed", (BrokenSampler,), {"change": lambda self, *arguments: change(*arguments)})()
 
 
-@pytest.mark.parametrize(
-    ("sampler", "expected"),
-    [
-        (BrokenSampler(length=0), ("length", "BrokenSampler", "0 batches", "at least 1")),
-        (sampler_of(lambda rows, *_: rows[:1]), ("rows", "batch(0, 0)", "list of at least 2")),
-        (sampler_of(lambda rows, *_: [*rows, 30]), ("rows", "to 30", "0 to 29")),
-        (sampler_of(lambda rows, *_: [-1, *rows]), ("rows", "batch(0, 0)", "-1 to")),
-        (sampler_of(lambda rows, *_: [*rows, rows[0]]), ("distinct", "batch(0, 0)", "duplicates=True")),
-        (BrokenSampler(anchors=5), ("anchors", "5", "1 to 4", "batch(0, 0)")),
-        (sampler_of(lambda rows, *_: np.random.permutation(30)[:4].tolist()), ("pure", "batch(")),  # noqa: NPY002
-        (sampler_of(lambda rows, epoch, step: [step, step + 1]), ("epochs", "0 and 1")),
-        (type("Fixed", (BrokenSampler,), {"__iter__": lambda self: iter([[1, 2]] * 9)})(), ("iteration",)),
-        (StaysInEpoch(length=3), ("iteration", "epoch 1")),
-        (Restarts(), ("resume", "1 batches")),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
+@pytest.mark.parametrize(("sampler", "expected"), [
+    (BrokenSampler(length=0), ("length", "BrokenSampler", "0 batches", "at least 1")),
+    (sampler_of(lambda rows, *_: rows[:1]), ("rows", "batch(0, 0)", "list of at least 2")),
+    (sampler_of(lambda rows, *_: [*rows, 30]), ("rows", "to 30", "0 to 29")),
+    (sampler_of(lambda rows, *_: [-1, *rows]), ("rows", "batch(0, 0)", "-1 to")),
+    (sampler_of(lambda rows, *_: [*rows, rows[0]]), ("distinct", "batch(0, 0)", "duplicates=True")),
+    (BrokenSampler(anchors=5), ("anchors", "5", "1 to 4", "batch(0, 0)")),
+    (sampler_of(lambda rows, *_: np.random.permutation(30)[:4].tolist()), ("pure", "batch(")),  # noqa: NPY002
+    (sampler_of(lambda rows, epoch, step: [step, step + 1]), ("epochs", "0 and 1")),
+    (type("Fixed", (BrokenSampler,), {"__iter__": lambda self: iter([[1, 2]] * 9)})(), ("iteration",)),
+    (StaysInEpoch(length=3), ("iteration", "epoch 1")),
+    (Restarts(), ("resume", "1 batches")),
+], ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
 def test_broken_samplers(sampler, expected):
     with breaks(*expected):
         check_sampler(sampler, 30)

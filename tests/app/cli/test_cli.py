@@ -179,13 +179,10 @@ def test_help_of_everything(contml, accepted):
     assert contml()[:2] == contml("--help")[:2]
 
 
-@pytest.mark.parametrize(
-    ("quota", "processors", "threads"),
-    [("200000 100000", 8, "2"), ("50000 100000", 8, "1"), ("max 100000", 8, None), ("800000 100000", 2, None)],
-)
-def test_waiting_threads_sleep_and_a_container_has_as_many_as_its_quota(
-    monkeypatch, tmp_path, quota, processors, threads
-):
+@pytest.mark.parametrize(("quota", "processors", "threads"), [
+    ("200000 100000", 8, "2"), ("50000 100000", 8, "1"), ("max 100000", 8, None), ("800000 100000", 2, None),
+])  # fmt: skip
+def test_waiting_threads_sleep_and_their_number_is_the_quota(monkeypatch, tmp_path, quota, processors, threads):
     monkeypatch.setattr("contml.app.cli.commands._QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     (tmp_path / "cpu.max").write_text(f"{quota}\n")

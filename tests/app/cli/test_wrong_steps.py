@@ -54,20 +54,13 @@ def with_columns(rows):
     """Rows with a column for each way in which cells are messy."""
     for number, row in enumerate(rows):
         row |= {
-            "number": number + 0.5,
-            "distance": f"{number + 1} km",
-            "price": f"${1 + number % 3},{200 + number}",
-            "comma": f"{number},5",
-            "infinite": "inf" if number == 2 else number,
-            "mixed": "red" if number == 3 else number,
-            "zero": max(number - 1, 0) if number else 7,
-            "day": f"{1 + number % 28}.1.2024",
-            "taken": f"2024-01-{1 + number % 28:02}",
-            "absent": "",
-            "partly": "n/a" if number % 2 else number,
-            "constant": 5,
+            "number": number + 0.5, "distance": f"{number + 1} km", "price": f"${1 + number % 3},{200 + number}",
+            "comma": f"{number},5", "infinite": "inf" if number == 2 else number,
+            "mixed": "red" if number == 3 else number, "zero": max(number - 1, 0) if number else 7,
+            "day": f"{1 + number % 28}.1.2024", "taken": f"2024-01-{1 + number % 28:02}", "absent": "",
+            "partly": "n/a" if number % 2 else number, "constant": 5,
             "name": f"item {chr(97 + number % 26)}{number}",
-        }
+        }  # fmt: skip
     return rows
 
 

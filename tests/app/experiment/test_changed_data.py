@@ -162,10 +162,6 @@ def replaced(path, old, new):
     path.write_text(text.replace(old, new))
 
 
-def written(data, **options):
-    data.write(data.rows(), **options)
-
-
 def spelled(row):
     return {**row, "split": {"val": "dev", "train": "Training"}.get(row["split"], row["split"])}
 
@@ -175,8 +171,8 @@ SAME = {
     "numbers": {
         "reversed": lambda data: data.write(data.rows()[::-1]),
         "another column": lambda data: data.write([{**row, "note": "x"} for row in data.rows()]),
-        "semicolons": lambda data: written(data, delimiter=";"),
-        "with a byte order mark": lambda data: written(data, encoding="utf-8-sig"),
+        "semicolons": lambda data: data.write(data.rows(), delimiter=";"),
+        "with a byte order mark": lambda data: data.write(data.rows(), encoding="utf-8-sig"),
     },
     "parts": {
         "sorted by split": lambda data: data.write(sorted(data.rows(), key=lambda row: row["split"])),

@@ -48,8 +48,7 @@ def test_nothing_is_wrong_or_cut(chromium, page_file, width, scheme):
         links, headings = page.locator(".contents a"), page.locator("h2")
         assert links.all_inner_texts() == headings.all_inner_texts()
         text_of_target = "document.querySelector(each.getAttribute('href')).innerText"
-        targets = links.evaluate_all(f"all => all.map(each => {text_of_target})")
-        assert targets == headings.all_inner_texts()
+        assert links.evaluate_all(f"all => all.map(each => {text_of_target})") == headings.all_inner_texts()
         first = page.locator(".opening .query")
         assert first.locator("h3").all_inner_texts() == ["Best query", "Median query", "Worst query"]
         widths = first.locator(".item img").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")

@@ -131,8 +131,7 @@ def test_a_cell_tries_chooses_tries_around_it_and_tests(write_suite):
     best = "model.normalize=true optimizer.lr=0.02"
     finish(cell, results, lambda item: float(item.options == best))
     options = [f"model.normalize=true optimizer.lr={rate}" for rate in (0.04, 0.08)]
-    assert [item.options for item in missing(cell, results)] == options
-    assert cell.tests(results) == []
+    assert ([item.options for item in missing(cell, results)], cell.tests(results)) == (options, [])
     finish(cell, results, lambda item: 2.0 if item.options.endswith("0.08") else 0.0)
     left = [(item.options.split("=")[-1], item.seed, item.split) for item in missing(cell, results)]
     assert left == [("0.08", 1, "test"), ("0.08", 2, "test")]

@@ -32,15 +32,17 @@ SUITE, CLASSES, NETWORKS = ((HERE / f"{name}.yaml").read_text() for name in ("ti
 def finished(tmp_path_factory):
     """The folder of a small benchmark that is finished, and what it returned."""
     folder = tmp_path_factory.mktemp("benchmark")
-    (folder / "tiny.yaml").write_text(SUITE)
-    return folder, run(folder)
+    return folder, run(folder, SUITE)
 
 
-def run(folder, **options):
-    """Run the small benchmark of a folder; what it printed is lost."""
-    suite, places = str(folder / "tiny.yaml"), [f"data={folder}"]
+def run(folder, text=None, **options):
+    """Run the small benchmark of a folder, or write that of a text and run it; what it printed is lost."""
+    suite = folder / "tiny.yaml"
+    if text is not None:
+        suite.write_text(text)
+    places = [f"data={folder}"] if "\nplaces:" in suite.read_text() else []
     folders = {"inputs": folder / "inputs", "results": folder / "results"}
-    return benchmark(suite, places, **folders, **{"on_line": lambda _: None, **options})
+    return benchmark(str(suite), places, **folders, **{"on_line": lambda _: None, **options})
 
 
 def rows(folder):
@@ -112,8 +114,7 @@ def test_the_page_has_the_scores_of_the_lines(finished):
 
 
 def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finished, tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SUITE.replace("seeds: [1, 2]", "seeds: [1]"))
-    run(tmp_path, only=["gauges", "raw"])
+    run(tmp_path, SUITE.replace("seeds: [1, 2]", "seeds: [1]"), only=["gauges", "raw"])
     page, of_two = (page_of(each / "results", "tiny").read_text() for each in (tmp_path, finished[0]))
     assert (ONE_SEED in page, ONE_SEED in of_two) == (True, False)
     assert ("intervals over queries" in page, "intervals over seeds and queries" in of_two) == (True, True)
@@ -121,8 +122,7 @@ def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finis
 
 def test_a_stopped_benchmark_goes_on_and_gives_the_same(finished, tmp_path):
     folder, _ = finished
-    (tmp_path / "tiny.yaml").write_text(SUITE)
-    assert (run(tmp_path, minutes=0).done, run(tmp_path, only=["wide", "cosent"]).done) == (0, 8)
+    assert (run(tmp_path, SUITE, minutes=0).done, run(tmp_path, only=["wide", "cosent"]).done) == (0, 8)
     again = rows(tmp_path)
     content = {row["key"]: {**row, "seconds": 0} for row in rows(folder)}
     assert len(again) == 8
@@ -210,27 +210,24 @@ def test_the_plan_needs_no_places_and_writes_nothing(tmp_path):
 
 
 def test_a_page_of_something_else_is_not_overwritten(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SUITE)
     page = page_of(tmp_path / "results", "tiny")
     page.parent.mkdir()
     page.write_text("# My notes\n")
     with refuses(subject=str(page), got="exists already"):
-        run(tmp_path)
+        run(tmp_path, SUITE)
     assert page.read_text() == "# My notes\n"
     assert run(tmp_path, plan=True).total == 43, "a plan writes no page"
 
 
 def test_a_regression_of_labels_that_are_no_vectors(tmp_path):
     text = SUITE.replace("  wide:\n    config: scalar", "  wide:\n    config: layout")
-    (tmp_path / "tiny.yaml").write_text(text.replace(", sets: [gauges]", ""))
     with refuses(subject="regression", got="wide"):
-        run(tmp_path, only=["wide", "regression"])
+        run(tmp_path, text.replace(", sets: [gauges]", ""), only=["wide", "regression"])
 
 
 def test_an_error_of_a_set_names_the_set(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SUITE.replace("task.queries=0", "task.queries=29"))
     with refuses(subject="task.queries", got="29", origin="sets.wide of the suite"):
-        run(tmp_path, only=["wide"])
+        run(tmp_path, SUITE.replace("task.queries=0", "task.queries=29"), only=["wide"])
 
 
 def test_ridge_is_the_minimum_of_its_formula():
@@ -261,10 +258,7 @@ def test_ridge_is_the_minimum_of_its_formula():
 def finished_classes(tmp_path_factory):
     """The folder of a small benchmark of classes that is finished, and what it returned."""
     folder = tmp_path_factory.mktemp("classes")
-    path = folder / "species.yaml"
-    path.write_text(CLASSES)
-    folders = {"inputs": folder / "inputs", "results": folder / "results"}
-    return folder, benchmark(str(path), [], **folders, on_line=lambda _: None)
+    return folder, run(folder, CLASSES)
 
 
 def test_a_training_on_classes_has_both_scores_of_every_query(finished_classes):
@@ -311,18 +305,16 @@ def test_the_score_of_queries_of_graded_labels_is_the_normalized_score(items):
 
 
 def test_scores_of_other_labels(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SUITE.replace("[label_distance@10, through_labels@10, kendall]", "[recall@1]"))
+    text = SUITE.replace("[label_distance@10, through_labels@10, kendall]", "[recall@1]")
     with refuses(subject="scores", got="recall@1 of graded", allowed="label_distance@10"):
-        run(tmp_path, only=["gauges", "raw"])
-    path.write_text(CLASSES.replace("scores: [map_at_r, recall@1]\n", ""))
+        run(tmp_path, text, only=["gauges", "raw"])
     with refuses(subject="scores", got="label_distance@10 of classes", allowed="recall@1, map_at_r"):
-        benchmark(str(path), [], inputs=tmp_path / "i", results=tmp_path / "r", only=["species", "raw"])
+        run(tmp_path, CLASSES.replace("scores: [map_at_r, recall@1]\n", ""), only=["species", "raw"])
 
 
 def test_the_page_says_what_holds_of_published_orderings(finished_classes):
     folder, result = finished_classes
-    page = page_of(folder / "results", "species").read_text()
+    page = page_of(folder / "results", "tiny").read_text()
     scores = {each.name: each for each in set_scores(result.suite, result.cells, result.results, "recall@1")}
     part = page.split("## Published orderings")[1].split("## Overview")[0]
     lines = [line for line in part.splitlines() if line.startswith("| ")]
@@ -356,11 +348,8 @@ def test_verdicts_of_orderings():
 
 @pytest.mark.slow
 def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
-    path = tmp_path / "networks.yaml"
-    path.write_text(NETWORKS)
-    folders = {"inputs": tmp_path / "inputs", "results": tmp_path / "results", "on_line": lambda _: None}
-    assert benchmark(str(path), [], **folders, only=["2 numbers"]).done == 0  # nothing has chosen its options
-    result = benchmark(str(path), [], **folders)
+    assert run(tmp_path, NETWORKS, only=["2 numbers"]).done == 0  # nothing has chosen its options
+    result = run(tmp_path)
     assert result.done == result.total == 2 * (2 + 2) + 2 * 2
     for method in ("log_ratio", "cosent"):
         of_method = {each.set_name: each for each in result.cells if each.method_name == method}
@@ -370,11 +359,11 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
         assert used.total == len(used.known(result.results)) == 2
         values = [[result.results[item.key]["value"] for item in each.tests(result.results)] for each in (chosen, used)]
         assert values[0] != values[1]
-    page = page_of(tmp_path / "results", "networks").read_text()
+    page = page_of(tmp_path / "results", "tiny").read_text()
     assert "The options were chosen on 4 numbers" in page.split("## 2 numbers")[1]
     assert not list((tmp_path / "inputs").rglob("features.npz"))
-    path.write_text(NETWORKS.replace("images.crop=32", "images.crop=30"))
-    assert benchmark(str(path), [], **folders, minutes=0).done == 0  # other images are another training
+    changed = NETWORKS.replace("images.crop=32", "images.crop=30")
+    assert run(tmp_path, changed, minutes=0).done == 0  # other images are another training
 
 
 @pytest.mark.parametrize(("old", "new", "subject", "origin"), [
@@ -387,17 +376,15 @@ def test_whole_networks_and_a_set_whose_options_another_one_chose(tmp_path):
 ])  # fmt: skip
 @pytest.mark.parametrize("plan", [True, False])
 def test_a_mistyped_name_is_found_before_the_first_training(tmp_path, old, new, subject, origin, plan):
-    (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))
     with refuses(subject, origin=origin):
-        run(tmp_path, plan=plan)
+        run(tmp_path, SUITE.replace(old, new), plan=plan)
     assert not (tmp_path / "inputs").exists()
 
 
 def test_a_loss_for_other_labels_is_found_before_the_first_training(tmp_path):
     old, new = "[loss=cosent], grid: [{loss.scale", "[loss=proxy_anchor], grid: [{loss.alpha"
-    (tmp_path / "tiny.yaml").write_text(SUITE.replace(old, new))
     with refuses("loss proxy_anchor", "graded labels", "needs classes"):
-        run(tmp_path)
+        run(tmp_path, SUITE.replace(old, new))
     assert not (tmp_path / "inputs").exists()
 
 
@@ -412,13 +399,13 @@ def test_training_items_whose_image_is_in_another_split_are_left_out(tmp_path, c
         shutil.copy(tmp_path / f"{original}.png", tmp_path / f"{copy}.png")
     (tmp_path / "ages.csv").write_text("\n".join(rows))
     text = (HERE / "ages.yaml").read_text().replace("copies: 0", f"copies: {copies}")
-    (tmp_path / "tiny.yaml").write_text(text.replace("FOLDER", str(tmp_path)))
+    text = text.replace("FOLDER", str(tmp_path))
     if copies < 2:
         with refuses(subject="copies", got=str(copies), allowed="2", hint="image is also in another split"):
-            run(tmp_path)
+            run(tmp_path, text)
         return
     places = {"data": str(tmp_path), "folder": str(tmp_path / "inputs")}
-    done = run(tmp_path)
+    done = run(tmp_path, text)
     assert done.done == done.total
     assert "Left out of training: 2 items" in (tmp_path / "results/tiny.md").read_text()
     left = {}
