@@ -201,9 +201,8 @@ def to_classes(
     if classes is None:
         highest = max(used)
         if highest in _USUAL_IGNORE and highest - 1 not in used:
-            raise unknown(
-                highest, f"all others are smaller than {highest - 1}; set classes={highest + 1} if it is a class"
-            )
+            others = f"all others are smaller than {highest - 1}"
+            raise unknown(highest, f"{others}; set classes={highest + 1} if it is a class")
         if highest >= _MOST_CLASSES:
             raise unknown(highest, f"must be below {_MOST_CLASSES:,}")
         classes = highest + 1
@@ -219,46 +218,35 @@ SURFACES = ("unknown", "frontal wall", "left wall", "right wall", "floor", "ceil
 
 
 def make_split(
-    images: Sequence[ImageSource],
-    names: Sequence[str],
-    maps: np.ndarray[Any, Any],
-    *,
-    classes: int,
-    ignore: int | None,
-    queries: int = 0,
-    excluded: Mapping[str, int] | None = None,
-    class_names: Sequence[str] = (),
+    images: Sequence[ImageSource], names: Sequence[str], maps: Array, queries: int, excluded: Mapping[str, int]
 ) -> Split:
-    """Build a split of images with their label maps.
+    """Build a split of rooms with the maps of their surfaces.
 
-    Items with at most half of their map labelled are excluded and counted.
+    Items with at most half of their map known are excluded and counted.
 
-    If more than half of every map is labelled, any two maps have labelled pixels in common. Otherwise some label
-    distances may not exist.
+    If more than half of every map is known, any two maps have known pixels in common. Otherwise some label distances
+    may not exist.
 
     Args:
         images: the image of each item.
         names: the name of each item.
-        maps: `[N, H, W]`: whole numbers 0 to classes - 1, or `ignore`; each covers its whole image.
-        classes: the number of classes.
-        ignore: the value of pixels that do not count.
+        maps: `[N, H, W]`: numbers of `SURFACES`. Pixels with 0 do not count. Each map covers its whole image.
         queries: number of first items that are queries; the others are the gallery. 0: every item is a query.
         excluded: number of items that were excluded before, by reason.
-        class_names: the name of each class, for the legend. The default is its number.
 
     Raises:
-        InputError: no item, or no query, has enough labelled pixels.
+        InputError: no item, or no query, has enough known pixels.
     """
-    shares = np.array([1.0 if ignore is None else np.mean(labels != ignore) for labels in maps])
+    shares = np.array([np.mean(surfaces > 0) for surfaces in maps])
     kept_rows: list[int] = np.flatnonzero(shares > 0.5).tolist()
     kept_queries = sum(row < queries for row in kept_rows)
     if not kept_rows or (queries and not kept_queries):
         problem = f"{shares[0]:.0%} of its label map is labelled"
-        hint = "check ignore, or choose other queries" if kept_rows else "check ignore"
+        hint = "choose other queries" if kept_rows else ""
         raise InputError(names[0], problem, f"one {'query' if kept_rows else 'item'} must have more than 50%", hint)
-    counts = {**(excluded or {}), "without enough labelled pixels": len(names) - len(kept_rows)}
-    labels = SegmentationLabels(maps[kept_rows], classes, ignore, side=None)
-    renderer = LabelMapRenderer(labels, height=int(maps.shape[1]), width=int(maps.shape[2]))
-    labels.part_names = class_names or [f"class {number}" for number in range(classes)]
-    view = View(renderer, map_legend(labels.part_names, ignore), LabelMapExplainer(renderer))
+    counts = {**excluded, "without enough labelled pixels": len(names) - len(kept_rows)}
+    labels = SegmentationLabels(maps[kept_rows], len(SURFACES), 0, side=None)
+    labels.part_names = SURFACES
+    renderer = LabelMapRenderer(labels, *maps.shape[1:])
+    view = View(renderer, map_legend(SURFACES, 0), LabelMapExplainer(renderer))
     return kept_split(images, names, labels, kept_rows, range(kept_queries), counts, view)

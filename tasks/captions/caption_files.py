@@ -46,9 +46,8 @@ def read_karpathy(path: Path) -> SplitItems[KarpathyImage]:
         split, entry = _entry(f"{path}: image {number}", image)
         key = (entry.folder, entry.filename)
         if key in index_by_key:
-            raise InputError(
-                f"{path}: image {number}", f"{entry.filename} appears twice, first as image {index_by_key[key]}"
-            )
+            problem = f"{entry.filename} appears twice, first as image {index_by_key[key]}"
+            raise InputError(f"{path}: image {number}", problem)
         index_by_key[key] = number
         parts["train" if split == "restval" else split].append(entry)
     return SplitItems(parts["train"], parts["val"], [], parts["test"])
@@ -129,9 +128,8 @@ def coco(
     options = CaptionOptions(choice, vectors, normalize, empty, missing, queries, dim, seed)
     if karpathy:
         source = folder / karpathy
-        parts = SplitItems(
-            *([_karpathy_record(folder, on_disk, entry) for entry in part] for part in read_karpathy(source))
-        )
+        entries = read_karpathy(source)
+        parts = SplitItems(*([_karpathy_record(folder, on_disk, entry) for entry in part] for part in entries))
     else:
         source = folder / test
         train_records = _official_records(folder / train, "train", image_folders(folder, train_images), missing)
@@ -157,10 +155,8 @@ def _official_records(path: Path, option: str, images: list[Path], missing: Miss
     captions: dict[int, list[str]] = {}
     for note in sorted(content["annotations"], key=lambda note: (isinstance(note["id"], str), note["id"])):
         captions.setdefault(note["image_id"], []).append(note["caption"].strip())
-    return [
-        CaptionedImage.of(on_disk, images, image["file_name"], captions.get(number, []))
-        for number, image in listed.items()
-    ]
+    found = ((image["file_name"], captions.get(number, [])) for number, image in listed.items())
+    return [CaptionedImage.of(on_disk, images, name, texts) for name, texts in found]
 
 
 @check_ranges
@@ -219,15 +215,11 @@ def flickr(
         parts = [[(entry.filename, entry.captions) for entry in part] for part in read_karpathy(source)]
     else:
         texts = read_tokens(source)
-        parts = [
-            [(name, texts.get(name, [])) for name in _as_keys(names, texts)]
-            for names in (
-                read_names(folder / train, "train"),
-                [] if val is None else read_names(folder / val, "val"),
-                [],
-                read_names(folder / test, "test"),
-            )
-        ]
+        lists = {"train": train, "val": val, "queries": None, "test": test}
+        listed = ([] if name is None else read_names(folder / name, option) for option, name in lists.items())
+        # Some lists omit the .jpg of the names in the token file.
+        keys = [[name if name in texts or f"{name}.jpg" not in texts else f"{name}.jpg" for name in n] for n in listed]
+        parts = [[(name, texts.get(name, [])) for name in names] for names in keys]
     records = SplitItems(*([CaptionedImage.of(on_disk, search_folders, *item) for item in part] for part in parts))
     return make_task(folder, source, records, options)
 
@@ -256,8 +248,3 @@ def read_tokens(path: Path) -> dict[str, list[str]]:
         if caption.strip():
             captions[name][order] = caption.strip()
     return {name: [texts[order] for order in sorted(texts)] for name, texts in captions.items()}
-
-
-def _as_keys(names: list[str], captions: dict[str, list[str]]) -> list[str]:
-    """Return names as the token file writes them. Some lists omit the .jpg."""
-    return [name if name in captions or f"{name}.jpg" not in captions else f"{name}.jpg" for name in names]

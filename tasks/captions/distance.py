@@ -39,7 +39,10 @@ def word_vectors(path: Path | None, train: Captions, test: Captions, dim: int, s
     images = chain.from_iterable(map(caption_tokens, (train, test)))
     counts = Counter(chain.from_iterable(map(chain.from_iterable, images)))
     if path is None:
-        return train_word_vectors(_drawn_order([*chain.from_iterable(caption_tokens(train))], seed), dim, seed)
+        captions = [*chain.from_iterable(caption_tokens(train))]
+        # Word vectors depend on the order of the captions, so it is drawn by their words.
+        order = np.argsort(positions([" ".join(words) for words in captions], seed, "word vectors"), kind="stable")
+        return train_word_vectors([captions[row] for row in order.tolist()], dim, seed)
     vectors = load_word_vectors(path, counts)
     num_known, total = sum(counts[word] for word in vectors), counts.total()
     if 2 * num_known < total:
@@ -65,12 +68,6 @@ def training_words(train: Captions) -> str:
     return f"Word2Vec, trained on the {sum(map(len, train)):,} captions of {len(train):,} training images"
 
 
-def _drawn_order(captions: list[list[str]], seed: int) -> list[list[str]]:
-    """Return the captions in an order drawn by their words, as word vectors depend on the order of captions."""
-    sort_keys = positions([" ".join(words) for words in captions], seed, "word vectors")
-    return [captions[row] for row in np.argsort(sort_keys, kind="stable").tolist()]
-
-
 WordWeights: TypeAlias = Literal["count", "idf"]
 
 #: Distances by name, beside `module:name`, a function that returns vectors of captions.
@@ -92,13 +89,11 @@ class DistanceOptions:
     word_weights: WordWeights
 
     def __post_init__(self) -> None:
+        allowed = f"must be one of {', '.join(_NAMES)}, or module:name"
         if not self.weights:
-            raise InputError(
-                "distance", "{}", f"must be one of {', '.join(_NAMES)}, module:name", "or some with weights"
-            )
+            raise InputError("distance", "{}", allowed, "or some with weights")
         for name, weight in self.weights.items():
             if name not in _NAMES and not _is_code(name):
-                allowed = f"must be one of {', '.join(_NAMES)}, or module:name"
                 raise InputError("distance", f"unknown name '{name}'", allowed, did_you_mean(name, _NAMES))
             if not 0 < weight < float("inf"):
                 raise InputError(f"distance: {name}", f"weight {weight:g}", "must be a finite number above 0")
@@ -156,12 +151,10 @@ class CaptionDistance:
             raise InputError("captions", f"none of {len(captions)} images has {self.needs}")
         if len(spaces) == 1:
             return next(iter(spaces.values())), kept_rows
-        aligned_spaces = {
-            name: space[np.searchsorted(rows[name], kept_rows).tolist()].as_root() for name, space in spaces.items()
-        }
         weights: dict[LabelSpace, float] = {}
-        for name, space in aligned_spaces.items():
-            weights[space] = self.choice.weights[name] / self._means[name]
+        for name, space in spaces.items():
+            aligned = space[np.searchsorted(rows[name], kept_rows).tolist()].as_root()
+            weights[aligned] = self.choice.weights[name] / self._means[name]
         formula = " + ".join(f"{weight:g} x {name}" for name, weight in self.choice.weights.items())
         return WeightedLabels(weights, unit=f"{formula}, each divided by its mean in training"), kept_rows
 
@@ -170,9 +163,8 @@ class CaptionDistance:
         if name == "wmd":
             return CaptionLabels(captions, self.vectors, self.normalize, empty="drop", weights=weights)
         if name == "mean_vector":
-            return CaptionVectorLabels(
-                captions, "mean_vector", self.vectors, self.normalize, weights=weights, empty="drop"
-            )
+            vectors = self.vectors, self.normalize
+            return CaptionVectorLabels(captions, "mean_vector", *vectors, weights=weights, empty="drop")
         if name == "tfidf":
             return CaptionVectorLabels(captions, "tfidf", weights=self._idf, empty="drop")
         return CaptionVectorLabels(captions, import_by_name(name), empty="drop")

@@ -74,7 +74,7 @@ def _relation(random: Random, scene: Scene) -> str:
     relation = scene.relations[draw_weighted(random, [_WEIGHTS[relation.word] for relation in scene.relations])]
     first, second = scene.things[relation.first], scene.things[relation.second]
     place = f" {_choose(random, PLACES[scene.place])}" if random.random() < 0.2 else ""
-    verb = _choose(random, _verbs(first))
+    verb = _choose(random, VERBS[first.looks])
     if relation.word == "between":
         third = scene.things[relation.third]
         return f"{_noun(random, first)} {verb} between {_noun(random, second, 1)} and {_noun(random, third, 1)}{place}"
@@ -83,7 +83,7 @@ def _relation(random: Random, scene: Scene) -> str:
 
 def _place(random: Random, scene: Scene) -> str:
     thing = scene.things[_one_of(random, len(scene.things))]
-    return f"{_noun(random, thing)} {_choose(random, _verbs(thing))} {_choose(random, PLACES[scene.place])}"
+    return f"{_noun(random, thing)} {_choose(random, VERBS[thing.looks])} {_choose(random, PLACES[scene.place])}"
 
 
 def _detail(random: Random, scene: Scene) -> str:
@@ -124,10 +124,6 @@ def _noun(random: Random, thing: Thing, attributes: int = 2) -> str:
     words = [word for word in (size, pattern, colour) if word in attribute_words]
     words.append(_choose(random, NOUNS[thing.kind]))
     return " ".join(["an" if words[0][0] in "aeiou" else "a", *words])
-
-
-def _verbs(thing: Thing) -> tuple[str, ...]:
-    return VERBS["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
 
 
 def _choose(random: Random, choices: Sequence[str]) -> str:
@@ -181,13 +177,10 @@ def synthetic(
     vectors = word_vectors(None, texts[:train], texts[train:], dim, seed) if choice.needs_vectors else {}
     caption_distance = CaptionDistance(choice, texts[:train], texts[train:], vectors, normalize, seed)
 
+    rows_of_parts = slice(train), slice(train, train + val), slice(train + val, None)
     train_split, val_split, test_split = (
         make_split(images[rows], names[rows], texts[rows], caption_distance, queries=count, seed=seed)
-        for rows, count in (
-            (slice(train), 0),
-            (slice(train, train + val), queries_like(queries, test, val)),
-            (slice(train + val, None), queries),
-        )
+        for rows, count in zip(rows_of_parts, (0, queries_like(queries, test, val), queries), strict=True)
     )
     summary = [("word vectors", training_words(texts[:train]))] if choice.needs_vectors else []
     return Task(train_split, test_split, val_split, summary=summary)

@@ -10,9 +10,8 @@ drawn three times larger and averaged down. The backdrop is smooth and is drawn 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,6 +45,11 @@ class Thing(NamedTuple):
     height: float
     depth: float
     flying: bool
+
+    @property
+    def looks(self) -> str:
+        """The kind, or "flying bird"."""
+        return "flying bird" if self.flying and self.kind == "bird" else self.kind
 
 
 class Relation(NamedTuple):
@@ -122,18 +126,15 @@ class _Spot(NamedTuple):
 
 
 def _arrange(random: Random, place: str, names: list[str]) -> Scene:
-    spots: list[_Spot] = []
+    spots, placed = list[_Spot](), list[int]()
     large = [bool(random.random() < 0.55) for _ in names]
-    placed: list[int] = []
     for number, name in enumerate(names):
         free_spots = _free(name, names, large, placed, spots)
-        if not free_spots:
-            continue
-        spot = free_spots[draw_weighted(random, [3.0 if s.word == "ground" else 4.0 for s in free_spots])]
-        if spot.word in ("on", "front"):
-            large[number] = False
-        placed.append(number)
-        spots.append(spot)
+        if free_spots:
+            spot = free_spots[draw_weighted(random, [3.0 if s.word == "ground" else 4.0 for s in free_spots])]
+            large[number] = large[number] and spot.word not in ("on", "front")
+            placed.append(number)
+            spots.append(spot)
     things = _place_things(random, [names[i] for i in placed], [large[i] for i in placed], spots)
     return Scene(place, tuple(things), tuple(_relations(things, spots)))
 
@@ -144,15 +145,15 @@ def _free(name: str, names: list[str], large: list[bool], kept: list[int], spots
     taken = {(spot.word, spot.column) for spot in spots}
     free_spots = [_Spot("ground", len(grounded), -1)] if len(grounded) < 3 and name != "balloon" else []
     for spot_index in grounded:
-        column, other_name = spots[spot_index].column, names[kept[spot_index]]
+        column, other_name, is_large = spots[spot_index].column, names[kept[spot_index]], large[kept[spot_index]]
         if {("on", column), ("above", column), ("front", column)} & taken:
             continue
         if other_name in _CARRIERS and KINDS[name].carried and name not in _CARRIERS:
             free_spots.append(_Spot("on", column, spot_index))
-        height = KINDS[other_name].height * (1 if large[kept[spot_index]] else SMALL)
+        height = KINDS[other_name].height * (1 if is_large else SMALL)
         if name in _FLIERS and height < 0.36:  # otherwise there is no room above
             free_spots.append(_Spot("above", column, spot_index))
-        if large[kept[spot_index]] and KINDS[name].carried and other_name != "table":
+        if is_large and KINDS[name].carried and other_name != "table":
             free_spots.append(_Spot("front", column, spot_index))
     return free_spots or ([_Spot("ground", len(grounded), -1)] if len(grounded) < 3 else [])
 
@@ -201,7 +202,7 @@ def _relations(things: list[Thing], spots: list[_Spot]) -> list[Relation]:
         if spot.word != "on":
             relations.append(Relation(spot.other, {"above": "under", "front": "behind"}[spot.word], number))
     ground = sorted((n for n, spot in enumerate(spots) if spot.word == "ground"), key=lambda n: things[n].x)
-    for a, b in itertools.pairwise(ground):
+    for a, b in pairwise(ground):
         relations += [Relation(a, "left", b), Relation(b, "right", a)]
         relations += [Relation(a, "beside", b), Relation(b, "beside", a)]
     if len(ground) == 3:
@@ -349,10 +350,10 @@ def _paint_thing(canvas: Image.Image, thing: Thing, shade: np.ndarray[Any, np.dt
     if not thing.flying:
         _cast_shadow(canvas, thing, box)
     colour: Colour = tuple(int(np.clip(c + s, 0, 255)) for c, s in zip(COLOURS[thing.colour], shade, strict=True))  # type: ignore[assignment]
-    shapes = _SHAPES["flying bird" if thing.flying and thing.kind == "bird" else thing.kind]
     extent = (box[2] - box[0], box[3] - box[1])
     # Adjacent body parts form one piece.
-    for _, piece in groupby(enumerate(shapes), key=lambda item: "body" if item[1].paint == "body" else item[0]):
+    shapes = enumerate(_SHAPES[thing.looks])
+    for _, piece in groupby(shapes, key=lambda item: "body" if item[1].paint == "body" else item[0]):
         mask = Image.new("L", extent)
         pen = ImageDraw.Draw(mask)
         for _, part in piece:
@@ -364,11 +365,10 @@ def _draw_part(pen: ImageDraw.ImageDraw, part: Shape, thing: Thing, side: int, b
     corners = part.at if part.shape == "polygon" else part.at[:4]
     xs = [(thing.x + x * thing.width) * side - box[0] for x in corners[::2]]
     ys = [(thing.base - y * thing.height) * side - box[1] for y in corners[1::2]]
+    frame = (round(xs[0]), round(ys[1]), round(xs[1]), round(ys[0]))
     if part.shape == "polygon":
         pen.polygon([*zip(map(round, xs), map(round, ys), strict=True)], fill=255)
-        return
-    frame = (round(xs[0]), round(ys[1]), round(xs[1]), round(ys[0]))
-    if part.shape == "ellipse":
+    elif part.shape == "ellipse":
         pen.ellipse(frame, fill=255)
     else:
         pen.arc(frame, part.at[4], part.at[5], fill=255, width=max(2, round(0.1 * thing.height * side)))
@@ -397,14 +397,14 @@ def _pattern(size: tuple[int, int], colour: Colour, pattern: str) -> Image.Image
     if pattern == "plain":
         return texture
     pen = ImageDraw.Draw(texture)
-    is_bright = sum(colour) > 400
-    pattern_colour = _mix(colour, _BLACK, 0.62) if is_bright else _mix(colour, _WHITE, 0.78)
+    pattern_colour = _mix(colour, _BLACK, 0.62) if sum(colour) > 400 else _mix(colour, _WHITE, 0.78)
     width, height = size
     if pattern == "striped":
         step = max(6, width // 4)
+        top, half = height // 2, step // 2
         for left in range(-height, width, step):
-            top, half = left + height // 2, step // 2
-            pen.polygon([(left, height), (top, 0), (top + half, 0), (left + half, height)], fill=pattern_colour)
+            corners = [(left, height), (left + top, 0), (left + top + half, 0), (left + half, height)]
+            pen.polygon(corners, fill=pattern_colour)
     elif pattern == "spotted":
         step = max(8, width // 3)
         radius = 0.27 * step

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from unicodedata import normalize
 
 from contml import InputError
@@ -67,7 +68,7 @@ def make_task(root: Path, source: Path, parts: SplitItems[CaptionedImage], optio
         if records or part == "train" or (part == "test" and not parts.val)
     }
     train, *other_parts = ([record.captions for record in records] for records, _ in complete.values())
-    other_captions = [texts for part in other_parts for texts in part]
+    other_captions = [*chain.from_iterable(other_parts)]
     vectors: Mapping[str, Any] = {}
     summary = []
     if options.distance.needs_vectors:
@@ -81,20 +82,11 @@ def make_task(root: Path, source: Path, parts: SplitItems[CaptionedImage], optio
         queries["val"] = 0 if query_keys else queries_like(options.queries, len(test_records), len(parts.val))
         if query_keys:
             queries["test"] = [row for row, record in enumerate(test_records) if record.key in query_keys]
-    splits = {
-        part: make_split(
-            [ImageFile(record.file) for record in records if record.file is not None],
-            [record.name for record in records],
-            [record.captions for record in records],
-            distance,
-            keys=[record.key for record in records],
-            empty=options.empty,
-            queries=queries[part],
-            seed=options.seed,
-            excluded=excluded,
-        )
-        for part, (records, excluded) in complete.items()
-    }
+    splits, empty, seed = {}, options.empty, options.seed
+    for part, (records, excluded) in complete.items():
+        keys, names, files, captions = zip(*records, strict=True)
+        images, count = [*map(ImageFile, files)], queries[part]
+        splits[part] = make_split(images, names, captions, distance, keys, empty, count, seed, excluded)
     return Task(splits["train"], splits.get("test"), splits.get("val"), summary=summary)
 
 
@@ -139,7 +131,6 @@ def make_split(
     names: Sequence[str],
     captions: Captions,
     distance: CaptionDistance,
-    *,
     keys: Sequence[str] | None = None,
     empty: Literal["refuse", "drop"] = "refuse",
     queries: int | Sequence[int] = 0,

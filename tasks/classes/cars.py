@@ -19,7 +19,6 @@ from .reading import ClassImage, Label, LabelKind, PublishedCounts, published_ta
 PUBLISHED = {"train": PublishedCounts(8054, 98, range(1, 99)), "test": PublishedCounts(8131, 98, range(99, 197))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
-_LAST_TRAINING_CLASS = 98
 _ALL_RECORDS, _TEST_RECORDS = "cars_annos.mat", "cars_test_annos_withlabels.mat"
 _BOX = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 
@@ -58,8 +57,7 @@ def cars(
         items, class_names, source = _read_devkit(images, folder / "devkit", missing)
     if not crop_boxes:
         items = [item._replace(box=None) for item in items]
-    parts = split_by_class(items, _LAST_TRAINING_CLASS)
-    return published_task(source, parts, PUBLISHED, missing, class_names, RECALL_AT, labels)
+    return published_task({source: split_by_class(items, 98)}, PUBLISHED, missing, class_names, RECALL_AT, labels)
 
 
 def _read_devkit(folder: Path, devkit: Path, missing: Missing) -> tuple[list[ClassImage], dict[Label, str], Path]:
@@ -98,12 +96,11 @@ def _items(
         # The file stores each number in the smallest possible type. Sums in uint8 would overflow.
         number, x1, y1, x2, y2 = (_whole(path, row, field, record[field]) for field in ("class", *_BOX))
         if number not in class_names:
-            allowed = f"must be 1 to {len(class_names)}"
-            raise InputError(f"{path}: record {row} ({name[0]}): class", str(number), allowed)
+            where = f"{path}: record {row} ({name[0]}): class"
+            raise InputError(where, str(number), f"must be 1 to {len(class_names)}")
         image = folder / name[0].strip()
         if image in record_of:
-            problem = f"{name[0]} appears twice, first in record {record_of[image]}"
-            raise InputError(f"{path}: record {row}", problem)
+            raise InputError(f"{path}: record {row}", f"{name[0]} appears twice, first in record {record_of[image]}")
         record_of[image] = row
         # Pixels are counted from 1, and the last one is inside the box.
         items.append(ClassImage(image, number, (x1 - 1, y1 - 1, x2, y2)))

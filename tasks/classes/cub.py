@@ -17,7 +17,6 @@ from .reading import Box, ClassImage, Label, PublishedCounts, number_from_one, p
 PUBLISHED = {"train": PublishedCounts(5864, 100, range(1, 101)), "test": PublishedCounts(5924, 100, range(101, 201))}
 #: The K at which the papers report Recall@K.
 RECALL_AT = (1, 2, 4, 8, 16, 32)
-_LAST_TRAINING_CLASS = 100
 
 
 @check_ranges
@@ -52,9 +51,7 @@ def cub(root: str, crop_boxes: bool = False, missing: Literal["refuse", "drop"] 
             raise InputError(f"{source}: image {image}", problem, hint="get all lists from one copy")
         items.append(ClassImage(folder / "images" / name, label, boxes.get(image)))
     class_names: dict[Label, str] = {label: name.partition(".")[2].replace("_", " ") for label, name in classes.items()}
-    return published_task(
-        source, split_by_class(items, _LAST_TRAINING_CLASS), PUBLISHED, missing, class_names, RECALL_AT
-    )
+    return published_task({source: split_by_class(items, 100)}, PUBLISHED, missing, class_names, RECALL_AT)
 
 
 def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
@@ -70,9 +67,8 @@ def _by_image(path: Path, column: str) -> dict[int, tuple[int, str]]:
 
 def _check_same_images(path: Path, names: Mapping[int, str], other: Mapping[int, object]) -> None:
     if absent := [image for image in names if image not in other]:
-        problem = (
-            f"has no image {absent[0]} ({names[absent[0]]}); lacks {len(absent):,} of {len(names):,} in images.txt"
-        )
+        number = absent[0]
+        problem = f"has no image {number} ({names[number]}); lacks {len(absent):,} of {len(names):,} in images.txt"
         raise InputError(str(path), problem, hint="get the list again")
     if unknown := [image for image in other if image not in names]:
         problem = f"has image {unknown[0]}; {len(unknown):,} of its images are not in images.txt"

@@ -80,12 +80,10 @@ def species(seed: int, number: int) -> Species:
     species_random = np.random.default_rng([seed, _SPECIES_STREAM, number])
     position = genus_random.uniform(size=len(TRAITS)) + SPREAD * species_random.uniform(-1, 1, len(TRAITS))
     position = 1 - np.abs(1 - np.abs(position))  # reflected at the walls of the unit cube
-    traits = {
-        name: low + (high - low) * u for (name, (low, high)), u in zip(TRAITS.items(), position.tolist(), strict=True)
-    }
-    return Species(
-        seed, number, f"{_word(genus_random, _GENERA).capitalize()} {_word(species_random, _EPITHETS)}", traits
-    )
+    values = zip(TRAITS.items(), position.tolist(), strict=True)
+    traits = {name: low + (high - low) * u for (name, (low, high)), u in values}
+    name = f"{_word(genus_random, _GENERA).capitalize()} {_word(species_random, _EPITHETS)}"
+    return Species(seed, number, name, traits)
 
 
 def _word(random: np.random.Generator, endings: list[str]) -> str:
@@ -108,8 +106,10 @@ def draw_specimen(kind: Species, item: int, size: int) -> np.ndarray[Any, np.dty
     v = v / random.uniform(0.86, 1.0)  # seen a little from behind
     u = u + random.normal(0, 0.18) * v * v  # bent
     light = random.uniform(0, 2 * math.pi)
-    offset = (0.09 * math.cos(light - turn), 0.09 * math.sin(light - turn))
-    picture *= 1 - random.uniform(0.2, 0.55) * _shadow(traits, u - offset[0], v - offset[1])[..., None]
+    across, along = u - 0.09 * math.cos(light - turn), v - 0.09 * math.sin(light - turn) + 0.12
+    radius = _length(across / (traits["length"] * traits["aspect"]), along / (traits["length"] + 0.12))
+    shadow = np.clip(0.5 - (radius - 1) * 3, 0, 1)
+    picture *= 1 - random.uniform(0.2, 0.55) * shadow[..., None]
     _paint(picture, traits, u, v, edge / scale, light - turn, random)
     _litter(picture, random, x, y, edge, int(random.integers(0, 2)), outside=True)
     return _photograph(picture, random, x, y)
@@ -121,7 +121,7 @@ def _paint(
     """Draw the beetle, limbs first."""
     shell, pattern_colour, thorax = _colours(t, random)
     dark = 0.35 * shell + 0.02
-    front = -t["length"]
+    front, half = -t["length"], t["length"] * t["aspect"]
     neck = front - 0.75 * t["thorax_length"]
     limbs, tips = _limbs(t, front, neck, random.normal(0, 0.16, 20).tolist())
     _lay(picture, _cover(_segments(u, v, limbs), edge), dark)
@@ -129,7 +129,6 @@ def _paint(
         for tip in tips:
             _lay(picture, _cover(_length(u - tip[0], v - tip[1]) - t["club"], edge), dark)
 
-    half = t["length"] * t["aspect"]
     for centre, width, height, square, taper, colour in (
         (neck - 0.75 * t["thorax_length"] - 0.5 * t["head"], t["head"], t["head"], 2.0, 0.0, dark + 0.1 * shell),
         (front - 0.2 * t["thorax_length"], half * t["thorax_width"], t["thorax_length"] * 1.15, 2.4, 0.15, thorax),
@@ -161,8 +160,7 @@ def _pattern(t: Traits, a: Array, b: Array, radius: Array, edge: float, shell: A
 
 def _colours(t: Traits, random: np.random.Generator) -> tuple[Array, Array, Array]:
     """Return colours of shell, pattern and thorax, `[3]` each. One shift changes all hues of a specimen."""
-    hue_shift = random.uniform(-0.1, 0.1)
-    gain = random.uniform(0.85, 1.15)
+    hue_shift, gain = random.uniform(-0.1, 0.1), random.uniform(0.85, 1.15)
     shell = _rgb(t["hue"] + hue_shift, t["saturation"], gain * t["value"])
     lift = math.copysign(0.3 + 0.5 * abs(t["contrast"]), t["contrast"])
     value = min(max(t["value"] + lift if -0.1 < t["value"] + lift < 1.1 else t["value"] - lift, 0.08), 1)
@@ -208,11 +206,6 @@ def _length(x: Array, y: Array) -> Array:
     return np.asarray(np.sqrt(x * x + y * y))
 
 
-def _shadow(t: Traits, u: Array, v: Array) -> Array:
-    radius = _length(u / (t["length"] * t["aspect"]), (v + 0.12) / (t["length"] + 0.12))
-    return np.asarray(np.clip(0.5 - (radius - 1) * 3, 0, 1))
-
-
 def _lit(colour: Array, a: Array, b: Array, radius: Array, light: float, random: np.random.Generator) -> Array:
     """Return a colour on a dome over the unit disc, with a highlight. The light comes from an angle in the image."""
     height = np.sqrt(np.clip(1 - 0.9 * radius * radius, 0.02, 1))
@@ -223,9 +216,8 @@ def _lit(colour: Array, a: Array, b: Array, radius: Array, light: float, random:
 
 def _ground(random: np.random.Generator, x: Array, y: Array, edge: float) -> Array:
     """Paint soil, sand or leaf, with clutter."""
-    size = len(x)
     base = _rgb(random.uniform(), random.uniform(0.05, 0.4), random.uniform(0.4, 0.9))
-    coarse, fine = _clouds(random, 3, size), _clouds(random, 9, size)
+    coarse, fine = _clouds(random, 3, len(x)), _clouds(random, 9, len(x))
     tone = 1 + 0.16 * coarse + random.uniform(0, 0.12) * fine
     picture = np.asarray(base * tone[..., None], np.float32)
     _litter(picture, random, x, y, edge, int(random.integers(1, 6)))
@@ -315,27 +307,19 @@ def synthetic(
         size: side of an image in pixels.
         seed: seed of the species and the images.
     """
-    # A query needs another image of its class.
-    return Task(
-        train=_draw_split(seed, 0, classes, per_class, size),
-        val=_draw_split(seed, _FIRST_VAL, val_classes, val_per_class, size),
-        test=_draw_split(seed, _FIRST_TEST, test_classes, test_per_class, size),
-    )
 
+    def draw(first: int, classes: int, per_class: int) -> Split:
+        numbers = range(first, first + classes)  # no test species is a training species
+        items = [(number, item) for number in numbers for item in range(per_class)]
+        (pixels,) = drawn(_draw, seed, items, size, "beetles")
+        kinds = {number: species(seed, number).name for number in numbers}
+        labels = ClassLabels([number for number, _ in items]).with_texts([kinds[number] for number, _ in items])
+        return Split([Pixels(image) for image in pixels], [f"{kinds[n]} {item + 1}" for n, item in items], labels)
 
-def _draw_split(seed: int, first: int, classes: int, per_class: int, size: int) -> Split:
-    kinds = [species(seed, first + number) for number in range(classes)]
-    items = [(number, item) for number in range(classes) for item in range(per_class)]
-    (pixels,) = drawn(_draw, seed, [(first + number, item) for number, item in items], size, "beetles")
-    labels = ClassLabels([first + number for number, _ in items])  # no test species is a training species
-    return Split(
-        images=[Pixels(image) for image in pixels],
-        names=[f"{kinds[number].name} {item + 1}" for number, item in items],
-        labels=labels.with_texts([kinds[number].name for number, _ in items]),
-    )
+    train, val = draw(0, classes, per_class), draw(_FIRST_VAL, val_classes, val_per_class)
+    return Task(train, draw(_FIRST_TEST, test_classes, test_per_class), val)
 
 
 def _draw(seed: int, specimen: tuple[int, int], size: int) -> tuple[Array]:
     """Draw pixels `[size, size, 3]` of a specimen. `specimen` is the number of its species, and its own number."""
-    number, item = specimen
-    return (draw_specimen(species(seed, number), item, size),)
+    return (draw_specimen(species(seed, specimen[0]), specimen[1], size),)

@@ -51,7 +51,7 @@ def inshop(
     train, *test = ([item.label for item in items] for items in listed.values())
     refuse_shared(source, {"train": train, "test": chain(*test)}, "garment")
     class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
-    return published_task(source, listed, PUBLISHED, missing, class_names, RECALL_AT)
+    return published_task({source: listed}, PUBLISHED, missing, class_names, RECALL_AT)
 
 
 def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[ClassImage]]:

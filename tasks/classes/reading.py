@@ -76,49 +76,37 @@ def number_from_one(path: Path, line: int, name: str, text: str) -> int:
 
 def split_by_class(items: Sequence[ClassImage], last: int) -> dict[str, list[ClassImage]]:
     """Return training items, with classes up to number `last`, and test items, with the other classes."""
-    return {
-        "train": [item for item in items if int(item.label) <= last],
-        "test": [item for item in items if int(item.label) > last],
-    }
+    train = [item for item in items if int(item.label) <= last]
+    return {"train": train, "test": [item for item in items if int(item.label) > last]}
 
 
-def check_counts(
+def _items_on_disk(
     source: Path, listed: Mapping[str, Sequence[ClassImage]], published: Mapping[str, PublishedCounts], missing: Missing
-) -> None:
-    """Compare the numbers of listed images and classes with the published numbers.
-
-    Raises:
-        InputError: the counts differ and `missing` is "refuse", or a part has fewer than two classes.
-    """
-    for part, items in listed.items():
-        classes = {item.label for item in items}
-        expected = published[part]
-        if missing == "refuse" and (len(items), len(classes)) != expected[:2]:
-            absent = [str(number) for number in expected.ids or () if number not in classes]
-            absent_text = f" (without {', '.join(absent[:3])}{', ...' if absent[3:] else ''})" if absent else ""
-            raise InputError(
-                str(source),
-                f"lists {len(items):,} {part} images of {len(classes):,} classes{absent_text}",
-                f"the published data set has {expected.images:,} of {expected.classes:,}",
-                "get the list again, or set missing=drop to use what it has",
-            )
-        if len(classes) < 2:
-            raise InputError(str(source), f"lists {len(classes)} {part} classes", "must be at least 2")
-
-
-def items_on_disk(
-    source: Path, listed: Mapping[str, Sequence[ClassImage]], missing: Missing
 ) -> dict[str, list[ClassImage]]:
     """Return the items of each part whose image file exists. Each folder is listed once: 100,000 files take a second.
 
     Args:
         source: the list, for errors.
         listed: the items of each part.
-        missing: what to do with items without a file: "refuse", or "drop" them.
+        published: the published numbers of images and classes of each part.
+        missing: what to do with other numbers, or with items without a file: "refuse", or "drop" them.
 
     Raises:
-        InputError: a file is missing and `missing` is "refuse", or a part has fewer than two classes left.
+        InputError: the list is not complete or a file is missing, and `missing` is "refuse"; or a part has fewer than
+            two classes left.
     """
+    for part, items in listed.items():
+        classes = {item.label for item in items}
+        expected = published[part]
+        if missing == "refuse" and (len(items), len(classes)) != expected[:2]:
+            ids = [str(number) for number in expected.ids or () if number not in classes]
+            absent_text = f" (without {', '.join(ids[:3])}{', ...' if ids[3:] else ''})" if ids else ""
+            problem = f"lists {len(items):,} {part} images of {len(classes):,} classes{absent_text}"
+            allowed = f"the published data set has {expected.images:,} of {expected.classes:,}"
+            hint = "get the list again, or set missing=drop to use what it has"
+            raise InputError(str(source), problem, allowed, hint)
+        if len(classes) < 2:
+            raise InputError(str(source), f"lists {len(classes)} {part} classes", "must be at least 2")
     on_disk = DiskFiles()
     existing = {part: [item for item in items if on_disk.has(item.path)] for part, items in listed.items()}
     absent = [item.path for items in listed.values() for item in items if not on_disk.has(item.path)]
@@ -129,44 +117,32 @@ def items_on_disk(
 
 
 def published_task(
-    source: Path,
-    listed: Mapping[str, Sequence[ClassImage]],
+    listed: Mapping[Path, Mapping[str, Sequence[ClassImage]]],
     published: Mapping[str, PublishedCounts],
     missing: Missing,
     class_names: Mapping[Label, str],
     recall_at: Sequence[int],
     labels: LabelKind = "class",
 ) -> Task:
-    """Build the task of a published data set with one list, and check for complete lists and files."""
-    check_counts(source, listed, published, missing)
-    return make_task(listed, items_on_disk(source, listed, missing), class_names, recall_at, labels)
+    """Build the task of a published data set, and check for complete lists and files.
 
-
-def make_task(
-    listed: Mapping[str, Sequence[ClassImage]],
-    found: Mapping[str, Sequence[ClassImage]],
-    class_names: Mapping[Label, str],
-    recall_at: Sequence[int] | None = None,
-    labels: LabelKind = "class",
-) -> Task:
-    """Build the task of the items found, by part: "train", and "test" or "query" and "gallery"."""
+    `listed` are the items of each list by part: "train", and "test" or "query" and "gallery".
+    """
+    found: dict[str, list[ClassImage]] = {}
+    for source, items_of in listed.items():
+        found |= _items_on_disk(source, items_of, published, missing)
+    counts = {part: len(items) for items_of in listed.values() for part, items in items_of.items()}
 
     def split(parts: Sequence[str], recall_at: Sequence[int] | None = None) -> Split:
         items = [item for part in parts for item in found[part]]
         roles = [part for part in parts for _ in found[part]]
-        num_missing = sum(len(listed[part]) for part in parts) - len(items)
+        num_missing = sum(counts[part] for part in parts) - len(items)
         return make_split(items, class_names, roles=roles, recall_at=recall_at, missing=num_missing, labels=labels)
 
-    train, *test = listed
-    return Task(split([train]), split(test, recall_at), val_groups=val_groups(found[train], labels))
-
-
-def val_groups(items: Sequence[ClassImage], labels: LabelKind) -> list[str] | None:
-    """Return the groups that a validation split keeps together: the classes, if labels are years.
-
-    Return None for other labels.
-    """
-    return [str(item.label) for item in items] if labels == "year" else None
+    train, *test = counts
+    # A validation split does not divide the classes, if labels are years.
+    val_groups = [str(item.label) for item in found[train]] if labels == "year" else None
+    return Task(split([train]), split(test, recall_at), val_groups=val_groups)
 
 
 def make_split(
@@ -193,16 +169,12 @@ def make_split(
     if labels == "year":
         years = {label: _year(class_names[label]) for label in sorted({item.label for item in items}, key=str)}
         space = NumberLabels([years[item.label] for item in items], unit="years")
-    queries, gallery = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
-    return Split(
-        images=[ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items],
-        names=[str(item.path) for item in items],
-        labels=space.with_texts([class_names[item.label] for item in items]),
-        queries=queries,
-        gallery=gallery,
-        recall_at=recall_at if labels == "class" else None,
-        excluded={"without an image file": missing} if missing else {},
-    )
+    space = space.with_texts([class_names[item.label] for item in items])
+    query_rows = query_split([row for row, role in enumerate(roles) if role == "query"], len(items))
+    images = [ImageFile(item.path) if item.box is None else BoxCrop(item.path, item.box) for item in items]
+    recall_at = recall_at if labels == "class" else None
+    excluded = {"without an image file": missing} if missing else {}
+    return Split(images, [str(i.path) for i in items], space, *query_rows, recall_at=recall_at, excluded=excluded)
 
 
 def _year(name: str) -> int:

@@ -11,16 +11,7 @@ from contml.data.text_files import add_once
 
 from .._readers.folders import folder_with
 from .._readers.splits import refuse_shared
-from .reading import (
-    ClassImage,
-    Label,
-    PublishedCounts,
-    check_counts,
-    items_on_disk,
-    make_task,
-    number_from_one,
-    read_rows,
-)
+from .reading import ClassImage, Label, PublishedCounts, number_from_one, published_task, read_rows
 
 #: The published lists are the splits of metric learning.
 PUBLISHED = {
@@ -49,11 +40,9 @@ def sop(root: str, missing: Literal["refuse", "drop"] = "refuse") -> Task:
     listed = {part: _read(folder, path) for part, path in lists.items()}
     train, test = ([item.label for item in items] for items in listed.values())
     refuse_shared(lists["test"], {"train": train, "test": test}, "product")
-    for part, items in listed.items():
-        check_counts(lists[part], {part: items}, PUBLISHED, missing)
-    existing = {part: items_on_disk(lists[part], {part: items}, missing)[part] for part, items in listed.items()}
     class_names: dict[Label, str] = {item.label: _class_name(item) for items in listed.values() for item in items}
-    return make_task(listed, existing, class_names, RECALL_AT)
+    by_list = {lists[part]: {part: items} for part, items in listed.items()}
+    return published_task(by_list, PUBLISHED, missing, class_names, RECALL_AT)
 
 
 def _read(folder: Path, path: Path) -> list[ClassImage]:

@@ -17,21 +17,10 @@ from numpy.random import Generator
 from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task, check_queries, drawn
 
-from .._readers.label_maps import SURFACES, make_split
+from .._readers.label_maps import make_split
 from .._readers.splits import FIRST_TEST, FIRST_VAL
-from .furniture import (
-    Box,
-    Colour,
-    ceiling,
-    choose_colour,
-    choose_wood,
-    floor,
-    furnish,
-    mix,
-    picture_boxes,
-    recolour,
-    wall,
-)
+from . import furniture
+from .furniture import Box, Colour, choose_colour, choose_wood, mix, recolour
 from .views import CEILING_PLANE, FLOOR_PLANE, Array, Camera, cast, choose_view, meet, surface_map
 
 Picture: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -51,7 +40,7 @@ def draw_room(seed: int, index: int, size: int = 64) -> tuple[Picture, Picture]:
     Range(8).check("size", size)
     rng = np.random.default_rng([seed, index])
     view = choose_view(rng)
-    boxes = furnish(rng, view)
+    boxes = furniture.furnish(rng, view)
     rays = cast(view, 2 * size)
     planes, lengths = meet(view, rays)
     picture = _paint_surfaces(rng, view, planes, lengths, rays, boxes)
@@ -69,7 +58,9 @@ def _paint_surfaces(
 ) -> Array:
     """Paint walls, floor and ceiling `[3, S, S]`, lit by a lamp."""
     picture = np.zeros((3, planes.size), np.float32)
-    lamp = _choose_lamp(rng, view)
+    x, z, height, strength = rng.random(4).tolist()
+    width, top, depth = view.room
+    lamp = width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
     paint, accent, second_colour = choose_colour(rng, 0.45, 0.35), choose_colour(rng, 0.7), choose_colour(rng, 0.5, 0.3)
     wallpaper, skirting, cornice, ambient = rng.random(4).tolist()
     # Every plane has its own random numbers, visible or not, so turning the camera does not change the walls.
@@ -85,31 +76,24 @@ def _paint_surfaces(
         blur = length * np.float32(1 / (view.zoom * len(planes)))  # width of a ray there, in metres
         light = _light(view, lamp, plane, a, b, (0.45 + 0.3 * ambient) * (0.7 + 0.45 * float(plane_rng.random())))
         if plane == FLOOR_PLANE:
-            colours = floor(plane_rng, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
+            colours = furniture.floor(plane_rng, view, a, b, blur) * (light * _contact_shadows(boxes, a, b))
         elif plane == CEILING_PLANE:
-            colours = ceiling(plane_rng, a, b, blur) * light
+            colours = furniture.ceiling(plane_rng, a, b, blur) * light
         else:
             ground = accent if plane_rng.random() < 0.15 else paint
-            colours = wall(plane_rng, a, b, blur, ground, second_colour, wallpaper)
+            colours = furniture.wall(plane_rng, a, b, blur, ground, second_colour, wallpaper)
             if skirting < 0.5:
                 recolour(colours, b < 0.09, second_colour if skirting < 0.2 else (236.0, 234.0, 228.0))
             if cornice < 0.3:
-                recolour(colours, b > view.room[1] - 0.07, (240.0, 240.0, 236.0))
+                recolour(colours, b > top - 0.07, (240.0, 240.0, 236.0))
             colours *= light
             _hang(plane_rng, view, colours, a, b, view.room[horizontal])
         picture[:, pixels] = colours
     return picture.reshape(3, *planes.shape)
 
 
-def _choose_lamp(rng: Generator, view: Camera) -> Sequence[float]:
-    """Draw the position of the lamp, and its strength."""
-    x, z, height, strength = rng.random(4).tolist()
-    width, top, depth = view.room
-    return width * (0.2 + 0.6 * x), top * (0.6 + 0.35 * height), depth * (0.2 + 0.6 * z), 0.35 + 0.75 * strength
-
-
 def _light(view: Camera, lamp: Sequence[float], plane: int, a: Array, b: Array, ambient: float) -> Array:
-    """Return the brightness of a plane by Lambert's law, plus ambient light."""
+    """Return the brightness of a plane by Lambert's law, plus ambient light. `lamp` is x, y, z and strength."""
     normal, horizontal, upright = _AXES[plane]
     gap = abs(lamp[normal] - (view.room[normal] if plane % 2 else 0.0))
     squared = (a - lamp[horizontal]) ** 2 + (b - lamp[upright]) ** 2 + (gap * gap + 0.3)
@@ -121,11 +105,10 @@ def _contact_shadows(boxes: list[Box], a: Array, b: Array) -> Array:
     """Return the brightness of the floor: lower under and near furniture, 1 elsewhere."""
     light = np.ones_like(a)
     for box in boxes:
-        if box.low[1] < 0.2:
-            distance = np.maximum(
-                np.abs(a - (box.low[0] + box.high[0]) / 2) - (box.high[0] - box.low[0]) / 2,
-                np.abs(b - (box.low[2] + box.high[2]) / 2) - (box.high[2] - box.low[2]) / 2,
-            )
+        (left, bottom, near), (right, _, far) = box.low, box.high
+        if bottom < 0.2:
+            beside = np.abs(a - (left + right) / 2) - (right - left) / 2
+            distance = np.maximum(beside, np.abs(b - (near + far) / 2) - (far - near) / 2)
             np.minimum(light, np.clip(0.6 + 1.6 * distance, 0.6, 1), out=light)
     return light
 
@@ -175,7 +158,7 @@ def _paint_boxes(rng: Generator, view: Camera, picture: Array, rays: Array, leng
     """Paint furniture over the surfaces, nearest in front. Only pixels that a box can cover are tested."""
     depth = lengths.copy()
     gloom = 0.7 + 0.35 * float(rng.random())
-    edges = (picture_boxes(view, boxes) * picture.shape[1] if boxes else np.zeros((0, 4))).tolist()
+    edges = (furniture.picture_boxes(view, boxes) * picture.shape[1]).tolist() if boxes else []
     for box, (left, top, right, bottom) in zip(boxes, edges, strict=True):
         region = slice(int(top), math.ceil(bottom)), slice(int(left), math.ceil(right))
         if region[0].start >= region[0].stop or region[1].start >= region[1].stop:
@@ -212,10 +195,6 @@ def _expose(rng: Generator, picture: Array) -> Picture:
     return np.ascontiguousarray(np.clip(lit, 0, 255, out=lit).astype(np.uint8).transpose(1, 2, 0))
 
 
-#: Surface ids are 1 to 5. No pixel has id 0.
-_CLASSES, _UNKNOWN = 6, 0
-
-
 @check_ranges
 def synthetic(
     train: SplitSize = 3000,
@@ -244,14 +223,7 @@ def synthetic(
     def draw(first: int, count: int, queries: int = 0) -> Split:
         numbers = range(first, first + count)
         pixels, surfaces = drawn(draw_room, seed, numbers, size, "rooms")
-        return make_split(
-            [Pixels(image) for image in pixels],
-            [f"room {number}" for number in numbers],
-            surfaces,
-            classes=_CLASSES,
-            ignore=_UNKNOWN,
-            class_names=SURFACES,
-            queries=queries,
-        )
+        images, names = [Pixels(image) for image in pixels], [f"room {number}" for number in numbers]
+        return make_split(images, names, surfaces, queries, {})
 
     return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))

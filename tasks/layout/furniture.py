@@ -115,10 +115,9 @@ def floor(rng: Generator, view: Camera, a: Array, b: Array, blur: Array) -> Arra
         colours = mix(colour, (0.8 * colour[0], 0.8 * colour[1], 0.8 * colour[2]), _fade(mottle, 0.5, blur, 0.11))
     if rug < 0.35:
         u, v, half_u, half_v, _ = rug_layout
-        inside = np.maximum(
-            np.abs(a - view.room[2 if turned < 0.5 else 0] * (0.3 + 0.4 * u)) / (0.5 + 0.7 * half_u),
-            np.abs(b - view.room[0 if turned < 0.5 else 2] * (0.3 + 0.4 * v)) / (0.5 + 0.7 * half_v),
-        )
+        along, across = (2, 0) if turned < 0.5 else (0, 2)
+        inside = np.abs(a - view.room[along] * (0.3 + 0.4 * u)) / (0.5 + 0.7 * half_u)
+        inside = np.maximum(inside, np.abs(b - view.room[across] * (0.3 + 0.4 * v)) / (0.5 + 0.7 * half_v))
         recolour(colours, inside < 1, choose_colour(rng, 0.8))
         recolour(colours, inside < 0.8, choose_colour(rng, 0.8))
     return colours
@@ -172,8 +171,10 @@ def furnish(rng: np.random.Generator, view: Camera) -> list[Box]:
         if new_boxes:
             low, high = np.min([part.low for part in new_boxes], 0), np.max([part.high for part in new_boxes], 0)
             piece = Box(low.tolist(), high.tolist(), new_boxes[0].colour)
-            share = _share(view, piece)
-            if share < _LARGEST and covered + share < _COVERED and not any(_overlap(piece, other) for other in pieces):
+            left, top, right, bottom = picture_boxes(view, [piece])[0].tolist()
+            share = max(right - left, 0) * max(bottom - top, 0)  # of the picture
+            overlaps = any(_overlap(piece, other) for other in pieces)
+            if share < _LARGEST and covered + share < _COVERED and not overlaps:
                 boxes += new_boxes
                 pieces.append(piece)
                 covered += share
@@ -198,12 +199,6 @@ def picture_boxes(view: Camera, boxes: list[Box]) -> Array:
     return np.asarray(np.clip(bounds, 0, 1))
 
 
-def _share(view: Camera, box: Box) -> float:
-    """Return the share of the picture that a box can cover."""
-    left, top, right, bottom = picture_boxes(view, [box])[0].tolist()
-    return float(max(right - left, 0) * max(bottom - top, 0))
-
-
 def _overlap(a: Box, b: Box) -> bool:
     """Return True if two pieces overlap on the floor."""
     return all(a.low[axis] < b.high[axis] and b.low[axis] < a.high[axis] for axis in (0, 2))
@@ -217,24 +212,19 @@ def _piece(rng: np.random.Generator, view: Camera) -> list[Box]:
     walls = [plane for plane in WALL_PLANES if view.surfaces[plane]]
     plane = walls[int(len(walls) * wall)]
     across = 2 if plane < 2 else 0
-    space_along = view.room[across] - length
-    space_out = view.room[2 - across] - max(part.out[1] for part in parts)
+    inward, depth = 2 - across, view.room[2 - across]
+    space_along, space_out = view.room[across] - length, depth - max(part.out[1] for part in parts)
     if space_along < 0 or space_out < 0:
         return []
     start, gap = space_along * along, space_out * out if free < 0.25 else 0.0
-    return [_placed(part, plane, across, start, gap, view, colours[part.colour]) for part in parts]
-
-
-def _placed(
-    part: FurniturePart, plane: int, across: int, start: float, gap: float, view: Camera, colour: Colour
-) -> Box:
-    """Return a part as a box in the room's axes."""
-    low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
-    low[across], high[across] = start + part.along[0], start + part.along[1]
-    near, far = gap + part.out[0], gap + part.out[1]
-    inward, depth = 2 - across, view.room[2 - across]
-    low[inward], high[inward] = (near, far) if plane in (0, 4) else (depth - far, depth - near)
-    return Box(low, high, colour)
+    boxes = []
+    for part in parts:
+        low, high = [0.0, part.up[0], 0.0], [0.0, min(part.up[1], view.room[1] - 0.02), 0.0]
+        low[across], high[across] = start + part.along[0], start + part.along[1]
+        near, far = gap + part.out[0], gap + part.out[1]
+        low[inward], high[inward] = (near, far) if plane in (0, 4) else (depth - far, depth - near)
+        boxes.append(Box(low, high, colours[part.colour]))
+    return boxes
 
 
 def _pendant(rng: np.random.Generator, view: Camera) -> list[Box]:
@@ -272,8 +262,7 @@ def _bed(r: list[float]) -> tuple[float, list[FurniturePart]]:
 
 def _wardrobe(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, top, deep = 0.7 + 1.4 * r[0], 1.7 + 0.9 * r[1], 0.4 + 0.25 * r[2]
-    wood = 2 if r[3] < 0.6 else 1
-    half = length / 2
+    wood, half = 2 if r[3] < 0.6 else 1, length / 2
     return length, [
         FurniturePart((0, length), (0.0, deep), (0, top), wood),
         FurniturePart((0.04, half - 0.015), (deep, deep + 0.02), (0.1, top - 0.05), wood),
@@ -293,13 +282,10 @@ def _sideboard(r: list[float]) -> tuple[float, list[FurniturePart]]:
 def _table(r: list[float]) -> tuple[float, list[FurniturePart]]:
     length, deep, top = 0.8 + 1.0 * r[0], 0.6 + 0.4 * r[1], 0.42 if r[2] < 0.3 else 0.75
     colour = 2 if r[3] < 0.7 else 1
+    feet = [(a, d) for a in (0.03, length - 0.09) for d in (0.02, deep - 0.08)]
     return length, [
         FurniturePart((0, length), (0.1, 0.1 + deep), (top - 0.05, top), colour),
-        *(
-            FurniturePart((a, a + 0.06), (0.1 + d, 0.16 + d), (0, top - 0.05), colour)
-            for a in (0.03, length - 0.09)
-            for d in (0.02, deep - 0.08)
-        ),
+        *(FurniturePart((a, a + 0.06), (0.1 + d, 0.16 + d), (0, top - 0.05), colour) for a, d in feet),
     ]
 
 

@@ -138,8 +138,6 @@ class _PublishedSplit(NamedTuple):
 
 
 _TRAINING, _VALIDATION = _PublishedSplit("training", "train", 4000), _PublishedSplit("validation", "val", 394)
-#: Surface ids are 1 to 5. 0 is unknown.
-_CLASSES, _UNKNOWN = 6, 0
 #: An annotation is excluded if its map and its corner points agree on less than this share of the picture.
 _MIN_AGREEMENT = 0.8
 
@@ -178,26 +176,17 @@ def lsun(
     """
     folder = data_folder(root, "the LSUN room-layout files")
     source = _find_maps(folder) if maps == "auto" else maps
-    return Task(
-        train=_read_split(folder, source, _TRAINING, side, missing, 0),
-        test=_read_split(folder, source, _VALIDATION, side, missing, queries),
-    )
-
-
-class _Corners(NamedTuple):
-    """The layout type and the corner points of an image, as originally annotated."""
-
-    type: int
-    points: Array  # [n,2] x, y in pixels, from 1
-    resolution: tuple[int, int]  # height, width
+    train = _read_split(folder, source, _TRAINING, side, missing, 0)
+    return Task(train, _read_split(folder, source, _VALIDATION, side, missing, queries))
 
 
 class _ListedRoom(NamedTuple):
-    """One image of `training.mat` or `validation.mat`. The corrected copy has no corners and perhaps no types."""
+    """One image of `training.mat` or `validation.mat`. The corrected copy has no corner points and perhaps no types."""
 
     name: str
-    type: int | None = None
-    corners: _Corners | None = None
+    type: int = 0
+    points: Any = None  # [n,2] x, y in pixels, from 1, as originally annotated
+    resolution: tuple[int, int] = (0, 0)  # height, width of the annotated picture
 
 
 def _find_maps(folder: Path) -> str:
@@ -215,12 +204,11 @@ def _read_split(
     if missing == "refuse" and len(records) != part.images:
         hint = "complete the copy, or set missing=drop to use these images"
         raise InputError(str(origin), f"{len(records):,} images", f"must be the {part.images:,} published images", hint)
-    with_layout = [record for record in records if record.type is None or record.type in TYPES]
+    with_layout = [record for record in records if record.type in TYPES]
     excluded = Counter({"without a layout type": len(records) - len(with_layout)})
-    relabelled = folder / source / part.folder
-    image_folder, label_folder = (
-        (relabelled, relabelled) if source == "surface_relabel" else (folder / "images", folder / source)
-    )
+    image_folder, label_folder = folder / "images", folder / source
+    if source == "surface_relabel":
+        image_folder = label_folder = label_folder / part.folder
     items, absent_files, on_disk = [], [], DiskFiles()
     for record in with_layout:
         image = image_folder / f"{record.name}.jpg"
@@ -244,21 +232,13 @@ def _read_split(
                 kept_images.append(image)
                 maps.append(layout)
             progress(num_done)
-    if len(kept_images) < 3:
-        problem = f"{len(kept_images)} images with a layout, of {len(records)}"
-        raise InputError(str(origin), problem, "a split needs at least 3")
+    if len(maps) < 3:
+        raise InputError(
+            str(origin), f"{len(maps)} images with a layout, of {len(records)}", "a split needs at least 3"
+        )
     queries = len(kept_images) // 5 or 1 if queries is None else queries
     check_queries(queries, len(kept_images))
-    return make_split(
-        [ImageFile(image) for image in kept_images],
-        [str(image) for image in kept_images],
-        np.stack(maps),
-        classes=_CLASSES,
-        ignore=_UNKNOWN,
-        class_names=SURFACES,
-        queries=queries,
-        excluded=excluded,
-    )
+    return make_split([*map(ImageFile, kept_images)], [*map(str, kept_images)], np.stack(maps), queries, excluded)
 
 
 def _find_records(folder: Path, source: str, part: _PublishedSplit) -> tuple[list[_ListedRoom], Path]:
@@ -273,30 +253,29 @@ def _find_records(folder: Path, source: str, part: _PublishedSplit) -> tuple[lis
 
 def _read_layout(record: _ListedRoom, image: Path, label: Path | None, side: int) -> Array | None:
     """Read the surfaces of an image `[side, side]`, uint8. Return None if its map and its corner points disagree."""
-    corners = record.corners
     if label is None:  # drawn from the corner points
-        return None if corners is None else draw_surfaces(corners.type, _to_shares(corners, image), side, side)
+        return draw_surfaces(record.type, _to_shares(record, image), side, side)
     labels = read_matlab_map(label, "layout")
     check_shape(label, labels, image)
     labels = as_whole(label, shrink(labels, side))  # shrink first: a map may have millions of pixels
-    if corners is None:  # the corrected copy
-        return np.where((labels >= 1) & (labels < _CLASSES), labels, _UNKNOWN).astype(np.uint8)
-    surfaces, agreement = name_components(corners.type, _to_shares(corners, image), labels)
+    if record.points is None:  # the corrected copy
+        return np.where((labels >= 1) & (labels < len(SURFACES)), labels, 0).astype(np.uint8)
+    surfaces, agreement = name_components(record.type, _to_shares(record, image), labels)
     return surfaces if agreement >= _MIN_AGREEMENT else None
 
 
-def _to_shares(corners: _Corners, image: Path) -> Array:
+def _to_shares(record: _ListedRoom, image: Path) -> Array:
     """Return corner points as shares of the picture.
 
     Points outside are moved to its edge, as in the challenge's toolkit.
     """
-    height, width = corners.resolution
+    height, width = record.resolution
     size = image_size(image)
     if size is not None and abs(size[0] * height - size[1] * width) > 0.04 * size[1] * width:
         allowed = f"must have the aspect ratio of its record, width {width} x height {height}"
         hint = "to omit this image, move it away and set missing=drop"
         raise InputError(str(image), f"{size[0]} x {size[1]} pixels", allowed, hint)
-    return np.asarray((np.clip(np.rint(corners.points), 1, (width, height)) - 0.5) / (width, height))
+    return np.asarray((np.clip(np.rint(record.points), 1, (width, height)) - 0.5) / (width, height))
 
 
 # Records
@@ -337,7 +316,7 @@ def _record(path: Path, row: int, record: Any, need_points: bool) -> _ListedRoom
     if not is_pair or not ((resolution >= 1) & (resolution <= MOST_PIXELS)).all():
         raise InputError(location, f"'resolution' is {resolution.tolist()}", "must be height and width")
     height, width = (int(length) for length in resolution)
-    return _ListedRoom(name, kind, _Corners(kind, points.astype(np.float64), (height, width)))
+    return _ListedRoom(name, kind, points.astype(np.float64), (height, width))
 
 
 def _innermost(value: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from contml._support.imports import lazy_table
 
-#: Every task of this package by its name in a config, `pose/NAME`:
-#: a function, imported when it is used.
-TASKS = lazy_table(
-    __name__, {"synthetic": "drawn_persons:synthetic", "mpii": "mpii:mpii", "coco": "coco:coco", "lsp": "lsp:lsp"}
-)
+_PUBLISHED = {name: f"{name}:{name}" for name in ("mpii", "coco", "lsp")}
+#: Every task of this package by its name in a config, `pose/NAME`: imported when it is used.
+TASKS = lazy_table(__name__, {"synthetic": "drawn_persons:synthetic", **_PUBLISHED})

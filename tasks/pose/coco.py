@@ -18,7 +18,7 @@ from .._readers.coco_files import Field, listed_images, names_and_limbs, read_co
 from .._readers.folders import DiskFiles, Missing, data_folder, image_folders
 from .._readers.splits import refuse_shared
 from .bodies import Body
-from .people import Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
+from .people import Array, Margin, Person, PoseOptions, Side, exclude_unusable, kept, make_crop_split
 
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text", "width": "size", "height": "size"},
@@ -83,15 +83,14 @@ def coco(
     refuse_shared(test_file, files)
     train_people = exclude_unusable(train_file, train_set.people, options)
     test_people = exclude_unusable(test_file, test_set.people, options)
-    return Task(
-        train=make_crop_split(train_file, train_people, body, options, 0, train_set.excluded),
-        test=make_crop_split(test_file, test_people, body, options, queries, test_set.excluded, seed),
-        val_groups=[person.group for person in kept(train_people)],
-        summary=[
-            (f"people to {use} on", f"{len(kept(people)):,} kept of {data.annotations:,} in {data.images:,} images")
-            for use, people, data in (("train", train_people, train_set), ("test", test_people, test_set))
-        ],
-    )
+    train_split = make_crop_split(train_file, train_people, body, options, 0, train_set.excluded)
+    test_split = make_crop_split(test_file, test_people, body, options, queries, test_set.excluded, seed)
+    summary = [
+        (f"people to {use} on", f"{len(kept(people)):,} kept of {data.annotations:,} in {data.images:,} images")
+        for use, people, data in (("train", train_people, train_set), ("test", test_people, test_set))
+    ]
+    groups = [person.group for person in kept(train_people)]
+    return Task(train_split, test_split, val_groups=groups, summary=summary)
 
 
 # The annotation file
@@ -103,12 +102,8 @@ class Keypoints(NamedTuple):
     body: Body
     people: list[Person]
     images: int  # images with people that have a keypoint
+    annotations: int  # all annotations in the file
     excluded: Counter[str]  # annotations without a person or without keypoints, by reason
-
-    @property
-    def annotations(self) -> int:
-        """The number of annotations in the file."""
-        return len(self.people) + self.excluded.total()
 
 
 def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Missing) -> Keypoints:
@@ -128,28 +123,30 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
     body = _body(path, option, content["categories"])
     categories = [category.get("id") for category in content["categories"]]
     images_by_id, on_disk = listed_images(path, content), DiskFiles()
-    annotations = [note for note in content["annotations"] if not _is_crowd(path, note)]
+    annotations = []
+    for note in content["annotations"]:
+        crowd = note.get("iscrowd")
+        if crowd is None or not flag(crowd, f"{path}: annotation {note['id']}: iscrowd"):
+            annotations.append(note)
     if missing == "refuse":
         refuse_unlisted(path, annotations, images_by_id)
     people: list[Person] = []
     excluded = Counter({"crowds": len(content["annotations"]) - len(annotations)})
-    for annotation in annotations:
-        if "category_id" in annotation and annotation["category_id"] not in categories:
-            problem = f"category_id is {annotation['category_id']!r:.40}"
-            raise InputError(f"{path}: annotation {annotation['id']}", problem, "must be a category of the file")
-        image = images_by_id.get(annotation["image_id"])
+    for note in annotations:
+        where = f"{path}: annotation {note['id']}"
+        if "category_id" in note and note["category_id"] not in categories:
+            raise InputError(where, f"category_id is {note['category_id']!r:.40}", "must be a category of the file")
+        image = images_by_id.get(note["image_id"])
         if image is None:
             excluded["of images that are not listed"] += 1
-        elif person := _person(f"{path}: annotation {annotation['id']}", annotation, body, images, on_disk, image):
-            people.append(person)
+        elif joints := _joints(where, note.get("keypoints"), body, image):
+            file = on_disk.locate(images, image["file_name"])
+            size = int(image["width"]), int(image["height"])
+            people.append(Person(f"{file}, annotation {note['id']}", file, *joints, image["file_name"], size))
         else:
             excluded["without keypoints"] += 1
-    return Keypoints(body, people, len({person.group for person in people}), +excluded)
-
-
-def _is_crowd(path: Path, annotation: dict[str, Any]) -> bool:
-    value = annotation.get("iscrowd")
-    return value is not None and flag(value, f"{path}: annotation {annotation['id']}: iscrowd")
+    num_images = len({person.group for person in people})
+    return Keypoints(body, people, num_images, len(content["annotations"]), +excluded)
 
 
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
@@ -162,15 +159,8 @@ def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:
     return Body(*bodies.pop())
 
 
-def _person(
-    where: str,
-    annotation: dict[str, Any],
-    body: Body,
-    images: Sequence[Path],
-    on_disk: DiskFiles,
-    image: dict[str, Any],
-) -> Person | None:
-    keypoints = annotation.get("keypoints")
+def _joints(where: str, keypoints: Any, body: Body, image: dict[str, Any]) -> tuple[Array, Array, Array] | None:
+    """Return the joints of a person `[J, 2]`, and masks of those that are marked and visible. None: no joint."""
     if not keypoints:  # CVAT writes an empty list for an object that is not labelled
         return None
     try:
@@ -184,9 +174,5 @@ def _person(
         raise InputError(where, f"keypoints are {keypoints!s:.60}", allowed)
     if not marked.any():
         return None
-    joints = values[:, :2]
-    size = image["width"], image["height"]
-    refuse_outside(joints, marked, size, body.names, where, image["file_name"])
-    file = on_disk.locate(images, image["file_name"])
-    name, group = f"{file}, annotation {annotation['id']}", str(image["file_name"])
-    return Person(name, file, joints, marked, values[:, 2] > 1, group, (int(size[0]), int(size[1])))
+    refuse_outside(values[:, :2], marked, (image["width"], image["height"]), body.names, where, image["file_name"])
+    return values[:, :2], marked, values[:, 2] > 1

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
-from contml.data import Pixels, Split, Task, check_queries, drawn
+from contml.data import Pixels, Split, Task, check_queries, drawn, query_split
 
 from .._readers.splits import FIRST_TEST, FIRST_VAL
 from .bodies import LSP
-from .people import make_split
+from .people import labels_and_view
 from .poses import PosedBody, choose_body
 
 Picture: TypeAlias = NDArray[np.uint8]
@@ -134,31 +134,23 @@ def _dress(body: PosedBody, clothes: Clothes) -> list[Piece]:
     leg_radii = (0.054 * width, 0.038 * width, 0.025 * width)
     arm_radii = (0.036 * width, 0.027 * width, 0.019 * width)
     parts = _torso_parts(body, clothes) + _head_parts(body, clothes)
-    for side, leg, arm, toe, hand in (
-        ("right", (2, 1, 0), (8, 7, 6), 14, 16),
-        ("left", (3, 4, 5), (9, 10, 11), 15, 17),
-    ):
-        parts += _limb_parts(body, f"{side}_leg", leg, leg_radii, clothes.leg, clothes.skin, clothes.trousers)
-        parts += _limb_parts(body, f"{side}_arm", arm, arm_radii, clothes.sleeve, clothes.skin, clothes.shirt)
+    limbs = (("right", (2, 1, 0), (8, 7, 6), 14, 16), ("left", (3, 4, 5), (9, 10, 11), 15, 17))
+    for side, leg, arm, toe, hand in limbs:
+        parts += _limb_parts(body, f"{side}_leg", leg, leg_radii, clothes.leg, (clothes.skin, clothes.trousers))
+        parts += _limb_parts(body, f"{side}_arm", arm, arm_radii, clothes.sleeve, (clothes.skin, clothes.shirt))
         parts.append(_shoe(body, f"{side}_foot", leg[2], toe, clothes.shoes))
         parts.append(_palm(body, f"{side}_hand", arm, hand, clothes))
     return sorted(parts, key=lambda part: part.depth)
 
 
 def _limb_parts(
-    body: PosedBody,
-    name: str,
-    chain: tuple[int, ...],
-    radii: tuple[float, ...],
-    reach: float,
-    skin: Colour,
-    cloth: Colour,
+    body: PosedBody, name: str, chain: Sequence[int], radii: Sequence[float], reach: float, colours: Sequence[Colour]
 ) -> list[Piece]:
     """Return the parts of a limb along three joints: skin, cloth, and a lit strip on each piece.
 
-    The cloth covers the skin up to `reach`, as in `Clothes`.
+    `colours` are those of skin and cloth. The cloth covers the skin up to `reach`, as in `Clothes`.
     """
-    parts = []
+    (skin, cloth), parts = colours, []
     for piece, part_name in enumerate((f"{name}_upper", f"{name}_lower")):
         a, b = body.xy[chain[piece]], body.xy[chain[piece + 1]]
         ra, rb = radii[piece], radii[piece + 1]
@@ -291,24 +283,22 @@ def _choose_scene(rng: np.random.Generator, body: PosedBody) -> tuple[Picture, l
     scene = rows + (0.05 + 0.3 * blur**2) * (0.35 * shapes + 0.65 * grey - 128) + (1 + 9 * grain**2) * texture
     behind = [_clutter(rng, 0.05, 0.4) for _ in range(int(clutter**1.5 * 5))]
     if has_floor < 0.75 and shadow < 0.7:
-        behind.append(_shadow(body, lowest, _shade(floor, 0.75)))
+        left, right = _beside(body, 0, 5, 0.05)
+        discs = _hull((complex(left, lowest), 0.018), (complex(right, lowest), 0.018))
+        behind.append(Piece("shadow", 0.0, discs, _shade(floor, 0.75)))
     if body.seated:
-        behind.append(_seat(body, lowest, _choose_colour(rng, 0.6)))
+        left, right = _beside(body, 2, 3, 0.09)
+        high = (body.xy[2].imag + body.xy[3].imag) / 2 + 0.05 * body.scale
+        corners = ((left, high), (right, high), (right, lowest), (left, lowest))
+        seat = _hull(*((complex(x, y), 0.008) for x, y in corners))
+        behind.append(Piece("seat", 0.0, seat, _choose_colour(rng, 0.6)))
     return np.clip(scene, 0, 255).astype(np.uint8), behind
 
 
-def _shadow(body: PosedBody, lowest: float, colour: Colour) -> Piece:
-    left, right = sorted((body.xy[0].real, body.xy[5].real))
-    margin = 0.05 * body.scale
-    discs = _hull((complex(left - margin, lowest), 0.018), (complex(right + margin, lowest), 0.018))
-    return Piece("shadow", 0.0, discs, colour)
-
-
-def _seat(body: PosedBody, lowest: float, colour: Colour) -> Piece:
-    left, right = sorted((body.xy[2].real, body.xy[3].real))
-    margin, top = 0.09 * body.scale, (body.xy[2].imag + body.xy[3].imag) / 2 + 0.05 * body.scale
-    corners = ((left - margin, top), (right + margin, top), (right + margin, lowest), (left - margin, lowest))
-    return Piece("seat", 0.0, _hull(*((complex(*corner), 0.008) for corner in corners)), colour)
+def _beside(body: PosedBody, a: int, b: int, margin: float) -> tuple[float, float]:
+    """Return the left and the right end of two points, with a margin in body heights."""
+    left, right = sorted((body.xy[a].real, body.xy[b].real))
+    return left - margin * body.scale, right + margin * body.scale
 
 
 def _light(rng: np.random.Generator, pixels: Picture) -> Picture:
@@ -349,14 +339,8 @@ def synthetic(
     def draw(first: int, count: int, queries: int = 0) -> Split:
         numbers = range(first, first + count)
         pixels, joints = drawn(draw_person, seed, numbers, size, "people")
-        return make_split(
-            [Pixels(image) for image in pixels],
-            [f"person {number}" for number in numbers],
-            joints,
-            None,
-            range(queries),
-            LSP,
-            normalize=normalize,
-        )
+        labels, view = labels_and_view(joints, None, LSP, normalize)
+        images, names = [Pixels(image) for image in pixels], [f"person {number}" for number in numbers]
+        return Split(images, names, labels, *query_split(range(queries), count), view=view)
 
     return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))

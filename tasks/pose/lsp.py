@@ -80,11 +80,8 @@ def lsp(
         train += people[:first_test]
         test += people[first_test:]
         summary.append((f"images of {kind}", f"{len(kept(people)):,} kept of {len(people):,}"))
-    return Task(
-        train=make_crop_split(source, train, LSP, options, 0),
-        test=make_crop_split(source, test, LSP, options, queries),
-        summary=summary,
-    )
+    test_split = make_crop_split(source, test, LSP, options, queries)
+    return Task(make_crop_split(source, train, LSP, options, 0), test_split, summary=summary)
 
 
 def _people(path: Path, kind: str) -> list[Person]:
@@ -111,8 +108,8 @@ def _people(path: Path, kind: str) -> list[Person]:
     if invalid.any():
         row, joint = (int(index) for index in np.argwhere(invalid)[0])
         raise InputError(str(path), f"{LSP.names[joint]} of image {row + 1} is not a number")
-    digits = 4 if kind == "LSP" else 5
-    files = [path.parent / "images" / f"im{number:0{digits}d}.jpg" for number in range(1, len(joints.T) + 1)]
+    digits, folder = 4 if kind == "LSP" else 5, path.parent / "images"
+    files = [folder / f"im{number:0{digits}d}.jpg" for number in range(1, len(joints.T) + 1)]
     # MATLAB counts pixels from 1.
     return [Person(str(file), file, *row) for file, *row in zip(files, coordinates - 1, marked, visible, strict=True)]
 

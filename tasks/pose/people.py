@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from contml import InputError
 from contml._support.validation import Range
-from contml.contracts import Rows
-from contml.data import ImageSource, Split, Square, SquareCrop, View, check_queries, draw_queries, query_split
+from contml.data import Split, Square, SquareCrop, View, check_queries, draw_queries, query_split
 from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.data.values import refuse_outside
 from contml.labels import PoseLabels
@@ -139,35 +138,28 @@ def kept(people: Iterable[Person]) -> list[Person]:
     return [person for person in people if not person.excluded]
 
 
-def make_split(
-    images: Sequence[ImageSource],
-    names: Sequence[str],
-    joints: Array,
-    visible: Array | None,
-    queries: Rows,
-    body: Body,
-    *,
-    normalize: bool = False,
-    pixels: str = "pixels",
-) -> Split:
-    """Build a split of people, with one image per person.
+def labels_and_view(
+    joints: Array, visible: Array | None, body: Body, normalize: bool, pixels: str = "pixels"
+) -> tuple[PoseLabels, View]:
+    """Return the labels of people with one image each, and their view in reports.
 
     Args:
-        images: the source of each image.
-        names: the name of each item.
         joints: `[N, J, 2]` in pixels of the images.
         visible: `[N, J]`, True for more than half of each row. None: every joint is visible.
-        queries: the rows of the items that are queries for the others; empty: every item is a query for all others.
         body: names and limbs of the joints.
         normalize: as in `PoseLabels`.
         pixels: the name of a pixel in the unit of label distances.
     """
     labels = PoseLabels(joints, visible, normalize=normalize, skeleton=body.skeleton)
     labels.unit, labels.part_names = labels.unit.replace("pixels", pixels), body.names
+    return labels, pose_view(labels, joints, visible, body)
+
+
+def pose_view(labels: PoseLabels, joints: Array, visible: Array | None, body: Body) -> View:
+    """Return the view of people in reports. The arguments are as in `labels_and_view`."""
     legend = LEGEND if any(name.startswith(("right_", "left_")) for name in body.names) else ()
-    renderer = PoseRenderer(joints, visible, labels.skeleton, body.names)
-    view = View(renderer, legend, PoseExplainer(labels, renderer))
-    return Split(images, names, labels, *query_split(queries, len(names)), view=view)
+    renderer = PoseRenderer(joints, visible, body.skeleton, body.names)
+    return View(renderer, legend, PoseExplainer(labels, renderer))
 
 
 def make_crop_split(
@@ -208,17 +200,11 @@ def make_crop_split(
     query_rows = range(queries) if seed is None else draw_queries(queries, [person.group for person in people], seed)
     squares = [options.square(person) for person in people]
     crops = [SquareCrop(p.file, square, options.side, p.image_size) for p, square in zip(people, squares, strict=True)]
-    split = make_split(
-        crops,
-        [person.name for person in people],
-        in_crop(np.stack([person.joints for person in people]), squares, options.side),
-        np.stack([options.visible(person) for person in people]),
-        query_rows,
-        body,
-        normalize=options.normalize,
-        pixels=f"pixels of a crop of {options.side}",
-    )
-    return replace(split, excluded=dict(counts))
+    joints = in_crop(np.stack([person.joints for person in people]), squares, options.side)
+    visible = np.stack([options.visible(person) for person in people])
+    labels, view = labels_and_view(joints, visible, body, options.normalize, f"pixels of a crop of {options.side}")
+    names, rows = [person.name for person in people], query_split(query_rows, len(people))
+    return Split(crops, names, labels, *rows, excluded=dict(counts), view=view)
 
 
 def _count_excluded(people: Iterable[Person]) -> Counter[str]:

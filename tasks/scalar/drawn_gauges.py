@@ -30,14 +30,14 @@ _SUPERSAMPLING = 4
 _RED: Colour = (200, 45, 35)
 
 
-def draw_gauge(seed: int, index: int, size: int = 64) -> tuple[Array, float]:
-    """Draw one gauge. Return its pixels `[size, size, 3]` and its number.
+def draw_gauge(seed: int, index: int, size: int = 64) -> tuple[Array, Array]:
+    """Draw one gauge. Return its pixels `[size, size, 3]` and its number, an array without axes.
 
     The same (seed, index) is the same gauge at any size.
     """
     random = np.random.default_rng([seed, index])
     value = float(random.uniform(0, HIGHEST))
-    return _paint(random, value / HIGHEST, size), value
+    return _paint(random, value / HIGHEST, size), np.array(value)
 
 
 def _paint(random: Random, share: float, size: int) -> Array:
@@ -138,20 +138,8 @@ def synthetic(
     splits = {}
     for part, (first, count, num_queries) in ranges.items():
         numbers = range(first, first + count)
-        pixels, values = drawn(_draw, seed, numbers, size, "gauges")
-        names = [f"gauge {number}" for number in numbers]
-        query_rows, gallery = query_split(draw_queries(num_queries, names, seed), count)
-        splits[part] = Split(
-            images=[Pixels(image) for image in pixels],
-            names=names,
-            labels=NumberLabels(values.tolist()),
-            queries=query_rows,
-            gallery=gallery,
-        )
+        pixels, values = drawn(draw_gauge, seed, numbers, size, "gauges")
+        images, names = [Pixels(image) for image in pixels], [f"gauge {number}" for number in numbers]
+        query_rows = query_split(draw_queries(num_queries, names, seed), count)
+        splits[part] = Split(images, names, NumberLabels(values.tolist()), *query_rows)
     return Task(splits["train"], splits["test"], splits["val"])
-
-
-def _draw(seed: int, number: int, size: int) -> tuple[Array, Array]:
-    """Draw a gauge. Return its pixels `[size, size, 3]` and the number that it shows."""
-    pixels, value = draw_gauge(seed, number, size)
-    return pixels, np.array(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -145,14 +146,13 @@ def judged(
     """
     splits = {}
     ranges = (("train", 0, train), ("val", FIRST_VAL, val), ("test", FIRST_TEST, test))
+    done = itertools.count(1)
     with progress_bar(train + val + test, "drawing dials") as progress:
-        done = 0
         for number, (part, first, count) in enumerate(ranges):
             dials = []
             for index in range(first, first + count):
                 dials.append(draw_dial(seed, index, size))
-                done += 1
-                progress(done)
+                progress(next(done))
             values = np.array([value for _, value in dials])
             random = np.random.default_rng([seed, number])
             share = max(1, round(judgments * count / train))
@@ -160,15 +160,10 @@ def judged(
                 lists = (max(1, min(count, share // candidates)), candidates, judges, levels, noise, lapse)
                 labels: JudgedItems = RankingLabels(*judge_lists(values, *lists, random), items=count, missing="drop")
             else:
-                labels = _triplets(values, 2 if kind == "triplets" else 3, share, judges, noise, lapse, random)
+                triplets, answers = drawn_triplets(count, share, random), 2 if kind == "triplets" else 3
+                answered = judge_triplets(values, triplets, answers, judges, noise, lapse, random)
+                labels = TripletLabels(triplets, answered, count)
             images = [Pixels(pixels) for pixels, _ in dials]
             names = [f"dial {index}" for index in range(first, first + count)]
             splits[part] = with_judgments(Split(images, names, labels), labels)
     return Task(splits["train"], splits["test"], splits["val"])
-
-
-def _triplets(
-    values: Floats, answers: int, count: int, judges: int, noise: float, lapse: float, random: Random
-) -> TripletLabels:
-    triplets = drawn_triplets(len(values), count, random)
-    return TripletLabels(triplets, judge_triplets(values, triplets, answers, judges, noise, lapse, random), len(values))

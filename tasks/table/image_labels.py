@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
 from contml import InputError
 from contml.data import View
 from contml.data.features import read_features
-from contml.data.renderers.poses import LEGEND, PoseExplainer, PoseRenderer
 from contml.data.tables import as_value
 from contml.data.values import flag, pairs, points, refuse_outside
 from contml.labels import PoseLabels, TeacherLabels
 
 from .._readers.label_maps import image_size
 from ..pose.bodies import LSP, Body
+from ..pose.people import pose_view
 from .label import Array, Cells, FittedLabel, LabelColumn, TableLabel
 
 _CONFIDENCES = "of confidences, write 1 where they are high enough"
@@ -73,10 +72,8 @@ class PoseLabel(TableLabel):
             labels.part_names = body.names
             return labels
 
-        def view(rows: Array, labels: Any) -> View:
-            renderer = PoseRenderer(joints[rows], visible[rows], body.skeleton, body.names)
-            has_sides = any(name.startswith(("right_", "left_")) for name in body.names)
-            return View(renderer, LEGEND if has_sides else (), PoseExplainer(labels, renderer))
+        def view(rows: Array, labels: PoseLabels) -> View:
+            return pose_view(labels, joints[rows], visible[rows], body)
 
         known = f"{visible[train].mean():.0%} of them visible in training"
         summary = f"{len(body.names)} joints, {known}: {', '.join(body.names[:3])}, …"
@@ -128,9 +125,8 @@ def _of_cells(cells: Cells) -> Array:
     values[..., 2] = 0
     for row, pose in poses.items():
         if len(pose) != count:
-            allowed = (
-                f"must be {count} as in {cells.table.where(next(iter(poses)))}; null for a joint that is not known"
-            )
+            as_in = f"as in {cells.table.where(next(iter(poses)))}"
+            allowed = f"must be {count} {as_in}; null for a joint that is not known"
             raise cells.error_at(row, f"{len(pose)} joints", allowed)
         values[row] = pose
     return values
@@ -139,11 +135,7 @@ def _of_cells(cells: Cells) -> Array:
 def _pose(text: str, where: str) -> Array:
     """Read the joints of a cell `[J, 3]`."""
     joints = as_value(text)
-    if (
-        not isinstance(joints, list)
-        or not joints
-        or not all(joint is None or isinstance(joint, list) for joint in joints)
-    ):
+    if not isinstance(joints, list) or not joints or not all(isinstance(joint, list | None) for joint in joints):
         raise InputError(where, f"'{text[:60]}'", _ALLOWED)
     values = np.zeros((len(joints), 3))
     for number, joint in enumerate(joints):
@@ -154,7 +146,7 @@ def _pose(text: str, where: str) -> Array:
             is_known = bool(np.isfinite(values[number, :2]).all())
             is_seen = is_known if len(joint) == 2 else joint[2] == 2 or flag(joint[2], where, _CONFIDENCES)  # 2: COCO
             values[number, 2] = is_seen
-            if values[number, 2] and not is_known:
+            if is_seen and not is_known:
                 raise InputError(where, f"joint {number} is visible and not a number", hint="set the third number to 0")
         else:
             raise InputError(where, f"joint {number} has {len(joint)} numbers", _ALLOWED)
@@ -185,9 +177,8 @@ class TeacherLabel(TableLabel):
         values = _embedded(path, cells.images) if path.is_dir() else _from_file(path, cells.images)
         present = np.asarray(np.isfinite(values).all(1))
         if not present.any():
-            raise cells.error(
-                f"{path} has no embedding of any image", hint="embed these images: contml embed RUN FOLDER"
-            )
+            hint = "embed these images: contml embed RUN FOLDER"
+            raise cells.error(f"{path} has no embedding of any image", hint=hint)
         return LabelColumn(self, cells, values, present, cells.missing)
 
     def fit(self, column: LabelColumn, train: Array, test: Array) -> FittedLabel:  # noqa: ARG002

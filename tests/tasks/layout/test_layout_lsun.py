@@ -151,7 +151,7 @@ def test_zero_and_unknown_numbers_of_the_corrected_copy_are_ignored(tmp_path):
 def test_fields_are_read_by_their_names(tmp_path, fields):
     write_records(tmp_path / "training.mat", [("a", "x", 9, np.ones((2, 2)), (3, 4))], fields)
     (record,) = module._read_records(tmp_path / "training.mat", need_points=True)
-    assert (record.name, record.type, record.corners.resolution) == ("a", 9, (3, 4))
+    assert (record.name, record.type, record.resolution) == ("a", 9, (3, 4))
 
 
 def test_images_without_a_layout_are_excluded_and_counted(tmp_path):
@@ -177,8 +177,8 @@ def test_annotations_that_contradict_themselves_are_excluded_and_counted(tmp_pat
 
 
 def test_points_outside_the_picture_are_put_on_its_edge(tmp_path):
-    corners = module._Corners(9, np.array([(-30.0, 20.4), (140.0, 22.6)]), (40, 100))
-    places = module._to_shares(corners, tmp_path / "none.jpg")
+    record = module._ListedRoom("a", 9, np.array([(-30.0, 20.4), (140.0, 22.6)]), (40, 100))
+    places = module._to_shares(record, tmp_path / "none.jpg")
     np.testing.assert_allclose(places, [(0.5 / 100, 19.5 / 40), (99.5 / 100, 22.5 / 40)])
     drawn = draw_surfaces(9, places, 40, 100)
     assert (drawn[:19] == 1).all()

@@ -16,10 +16,9 @@ def rooms():
     return [draw_room(0, index, 40) for index in range(30)]
 
 
-def split_of(rooms, queries=0, **options):
+def split_of(rooms, queries=0, excluded=()):
     images, maps = [Pixels(room[0]) for room in rooms], np.stack([room[1] for room in rooms])
-    names = [f"room {row}" for row in range(len(rooms))]
-    return make_split(images, names, maps, queries=queries, **{"classes": 6, "ignore": 0, **options})
+    return make_split(images, [f"room {row}" for row in range(len(rooms))], maps, queries, dict(excluded))
 
 
 # Flips of a whole batch
@@ -51,11 +50,10 @@ def test_maps_come_back_as_they_went_in(rooms):
     split = split_of(rooms)
     for row, (_, labels) in enumerate(rooms):
         np.testing.assert_array_equal(split.view.renderer.map(row), labels)
-    wide = np.random.default_rng(0).integers(0, 8, (5, 7, 23))
-    images = [Pixels(np.zeros((7, 23, 3), np.uint8))] * 5
-    split = make_split(images, list("abcde"), wide, classes=7, ignore=7)
+    wide = np.random.default_rng(0).integers(0, 6, (5, 7, 23))
+    split = split_of([(np.zeros((7, 23, 3), np.uint8), labels) for labels in wide])
     for row in range(5):
-        np.testing.assert_array_equal(split.view.renderer.map(row), np.where(wide[row] == 7, -1, wide[row]))
+        np.testing.assert_array_equal(split.view.renderer.map(row), np.where(wide[row] == 0, -1, wide[row]))
 
 
 def test_items_with_half_of_their_map_ignored_are_excluded(rooms):
@@ -63,7 +61,8 @@ def test_items_with_half_of_their_map_ignored_are_excluded(rooms):
     for row in (1, 7, 20):
         blind[row][1][: 20 if row < 20 else 30] = 0
     blind[3][1][:19] = 0  # just enough is left
-    split = split_of(blind, queries=8, excluded={"without an image file": 2, "without a layout type": 0})
+    excluded = {"without an image file": 2, "without a layout type": 0}
+    split = split_of(blind, queries=8, excluded=excluded)
     assert split.excluded == {"without an image file": 2, "without enough labelled pixels": 3}
     assert len(split) == 27
     assert split.queries.tolist() == list(range(6))
@@ -72,7 +71,7 @@ def test_items_with_half_of_their_map_ignored_are_excluded(rooms):
 
 
 def test_a_split_needs_labelled_items_and_queries(rooms):
-    with refuses("room 0", "0% of its label map", "one item must have more than 50%", "check ignore"):
+    with refuses("room 0", "0% of its label map", "one item must have more than 50%"):
         split_of([(image, labels * 0) for image, labels in rooms])
     blind = [(image, labels * (row >= 4)) for row, (image, labels) in enumerate(rooms)]
     with refuses("room 0", "0% of its label map", "one query must have more than 50%", "other queries"):
@@ -124,6 +123,6 @@ def test_files_are_drawn_upright(tmp_path):
     exif[0x0112] = 6  # to be turned clockwise: white on the right
     picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
     images = [ImageFile(tmp_path / "a.jpg")] * 3
-    split = make_split(images, list("abc"), np.ones((3, 4, 4), int), classes=2, ignore=None)
+    split = make_split(images, list("abc"), np.ones((3, 4, 4), int), 0, {})
     drawn = np.asarray(split.draw(0, 100), int).sum(2)
     assert drawn[50, 80] > drawn[50, 20] + 100
