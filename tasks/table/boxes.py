@@ -22,7 +22,7 @@ def with_boxes(table: Table, box: str, reading: Reading) -> Table:
     Args:
         table: the table.
         box: four columns x, y, w, h with commas, or one column of lists [x, y, w, h]. Boxes are in pixels.
-        reading: the options of reading.
+        reading: the options of the task.
 
     Raises:
         InputError: the column is missing, a cell is not a number, or boxes are fractions of the image.

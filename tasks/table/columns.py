@@ -19,17 +19,8 @@ from contml.labels.caption_words import split_words
 from contml.labels.scales import parse_date
 
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, part_of, parts_of
-from .cells import (
-    SEPARATORS,
-    CellFiles,
-    decimal_comma,
-    is_comma_pair,
-    looks_like_maps,
-    looks_like_paths,
-    number,
-    numbers,
-    units,
-)
+from . import cells as table_cells
+from .cells import SEPARATORS, CellFiles, decimal_comma, is_comma_pair, looks_like_paths, number, numbers
 from .kinds import KINDS, label_columns, label_parts
 from .label import Array, Reading
 from .number_labels import LATITUDE, LONGITUDE
@@ -78,14 +69,7 @@ class Spec(NamedTuple):
 
 
 def choose_columns(
-    table: Table,
-    reading: Reading,
-    labels: Mapping[str, ConfiguredPart] | None,
-    image: str | None,
-    split: str | None,
-    group: str | None,
-    *,
-    has_features: bool,
+    table: Table, reading: Reading, labels: Mapping[str, ConfiguredPart] | None
 ) -> tuple[Roles, list[Spec]]:
     """Return the role of each column, and the labels.
 
@@ -94,8 +78,8 @@ def choose_columns(
     Raises:
         InputError: a column is missing, a kind cannot be guessed, or there are no or several possible labels.
     """
-    for column, option in ((image, "image"), (split, "split"), (group, "group")):
-        if column is not None:
+    for option in ("image", "split", "group"):
+        if (column := getattr(reading, option)) is not None:
             table.column(column, option)
     if labels == {}:
         raise InputError("labels", "{}", "must name a label and its kind, {age: number}", "or omit it")
@@ -103,43 +87,35 @@ def choose_columns(
     if len(parts) < len(labels or {}):
         raise InputError("labels", f"{', '.join(labels or {})}", "must have each label once")
     taken = {column for columns in parts for column in columns}
-    for column, use in ((image, "images"), (split, "the split")):
+    for column, use in ((reading.image, "images"), (reading.split, "the split")):
         if column in taken:
             raise InputError("labels", f"'{column}' is the column of {use}")
-    roles = guess_roles(table, reading, image=image, split=split, taken=taken, group=group)
+    roles = _guess_roles(table, reading, taken)
     if roles.image is None:
         hint = "name it: image=COLUMN (--image); the first line of the file names the columns"
         if table.delimiter is not None and len(table.columns) == 1:
             hint = "one column: if another character is between its cells, name it: task.table.delimiter=CHARACTER"
-        if has_features:
+        if reading.has_features:
             hint = "name the column with the names of the features: image=COLUMN (--image)"
         got = f"no column of image paths (it has {', '.join(table.columns)})"
         if of_bytes := [name for name, why in table.opaque.items() if why.startswith("bytes")]:
-            got = f"no column of image paths, but bytes in the column {of_bytes[0]}"
-            hint = (
-                f"if these are images, name them in a table of paths and labels: {table.path.name}/0 is the first one"
-            )
+            got, first = f"no column of image paths, but bytes in the column {of_bytes[0]}", f"{table.path.name}/0"
+            hint = f"if these are images, name them in a table of paths and labels: {first} is the first one"
         raise InputError(str(table.path), got, hint=hint)
     if not parts:
-        only = _only_label(table, roles, group)
+        only = _only_label(table, roles, reading.group)
         parts = {only: label_parts({",".join(only): "auto"})[",".join(only)]}
     specs = []
     for columns, part in parts.items():
         guess = Guess(part.name, "as given")
         if part.name == "auto":
-            guess, name = _guessed(table, columns, roles.guesses), ",".join(columns)
+            guess, name = guess_columns(columns, roles.guesses), ",".join(columns)
+            if not guess.kind:
+                hint = f"give it as {name}=KIND, with one of {', '.join(KINDS)}"
+                raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.reason})", hint=hint)
             part = label_parts({name: {**part.options, "kind": guess.kind}})[name]
         specs.append(Spec(columns, part, guess.reason))
     return roles, specs
-
-
-def _guessed(table: Table, columns: tuple[str, ...], guesses: dict[str, Guess]) -> Guess:
-    guess = guesses[columns[0]] if len(columns) == 1 else guess_columns(columns, guesses)
-    if not guess.kind:
-        name = ",".join(columns)
-        hint = f"give it as {name}=KIND, with one of {', '.join(KINDS)}"
-        raise InputError(f"{table.path}: {name}", f"the kind cannot be guessed ({guess.reason})", hint=hint)
-    return guess
 
 
 def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...]:
@@ -151,53 +127,41 @@ def _only_label(table: Table, roles: Roles, group: str | None) -> tuple[str, ...
     if not candidates:
         why = "; ".join(f"{name}: {guess.reason}" for name, guess in roles.guesses.items())
         problem = f"no column can be the label ({why or f'its only column is {roles.image}'})"
-        raise InputError(
-            str(table.path),
-            problem,
-            hint="name one: --label NAME=KIND (in a config labels: {NAME: KIND})" if why else "add a column of labels",
-        )
+        hint = "name one: --label NAME=KIND (in a config labels: {NAME: KIND})" if why else "add a column of labels"
+        raise InputError(str(table.path), problem, hint=hint)
     listed = ", ".join(f"{name} ({guess.kind})" for name, guess in candidates.items())
     label, guess = next(iter(candidates.items()))
     hint = f"choose by --label {shlex.quote(f'{label}={guess.kind}')} (in a config labels: {{{label}: {guess.kind}}})"
     raise InputError(str(table.path), f"several columns can be the label: {listed}", hint=hint)
 
 
-def guess_roles(
-    table: Table, reading: Reading, *, image: str | None, split: str | None, taken: Collection[str], group: str | None
-) -> Roles:
-    """Return the role of every column.
-
-    Args:
-        table: the table.
-        reading: the options of reading.
-        image: the column of images, if it was given.
-        split: the column of the split, if it was given.
-        taken: the columns of labels.
-        group: the column of groups, if it was given.
+def _guess_roles(table: Table, reading: Reading, taken: Collection[str]) -> Roles:
+    """Return the role of every column. `taken` are the columns of labels.
 
     Raises:
         InputError: several columns can be the split, or a column is named like a split but its cells are unknown.
     """
+    image, split = reading.image, reading.split
     rows = np.unique(np.linspace(0, len(table) - 1, min(len(table), _SAMPLE), dtype=np.int64)).tolist()
     sample = {name: column.texts(rows) for name, column in table.columns.items()}
     paths = [name for name, cells in sample.items() if looks_like_paths([c for c in cells if c]) and name != image]
-    maps = [name for name in paths if looks_like_maps(_existing(reading.files, sample[name]))]
+    maps = [name for name in paths if table_cells.looks_like_maps(_existing(reading.files, sample[name]))]
     if image is None or not taken:
         candidates = {name: sample[name] for name in ([] if image is None else [image]) + paths if name not in taken}
-        image = _choose_image(table, reading.files, candidates, maps, image, has_label=bool(taken))
+        image = _choose_image(table, reading, candidates, maps, has_label=bool(taken))
     if split is None:
-        split = _find_split(table, [name for name in sample if name not in (image, group, *taken)])
+        split = _find_split(table, [name for name in sample if name not in (image, reading.group, *taken)])
     guesses: dict[str, Guess] = {}
     for name, cells in sample.items():
         if name in (image, split):
             continue
-        filled = [cell for cell in cells if cell]
         if name in maps:
             guesses[name] = Guess("map", "its cells are files with few grey values")
         elif name in paths:
             guesses[name] = Guess("", "its cells name images")
         else:
-            guesses[name] = guess_cells(name, filled, decimal_comma(cells, reading.table.decimal, table.delimiter))
+            comma = decimal_comma(cells, reading.table.decimal, table.delimiter)
+            guesses[name] = guess_cells(name, [cell for cell in cells if cell], comma)
     return Roles(image, split, guesses)
 
 
@@ -229,13 +193,15 @@ def _find_split(table: Table, names: Sequence[str]) -> str | None:
 
 
 def guess_columns(names: Sequence[str], guesses: dict[str, Guess]) -> Guess:
-    """Guess the kind of several columns that make one label together."""
-    kinds = [guesses.get(name, Guess("", "")).kind for name in names]
+    """Guess the kind of the columns that make one label together."""
+    if len(names) == 1:
+        return guesses[names[0]]
+    kinds = {guesses.get(name, Guess("", "")).kind for name in names}
     if len(names) == 2 and LATITUDE.fullmatch(names[0]) and LONGITUDE.fullmatch(names[1]):
         return Guess("geo", "the columns' names")
-    if set(kinds) == {"number"}:
+    if kinds == {"number"}:
         return Guess("vector", f"{len(names)} columns of numbers")
-    if set(kinds) == {"captions"}:
+    if kinds == {"captions"}:
         return Guess("captions", f"{len(names)} columns of captions")
     return Guess("", f"{len(names)} columns of different kinds")
 
@@ -269,7 +235,7 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
         if _share(cells, lambda cell: parse_date(cell) is not None) >= _MIN_SHARE:
             return Guess("date", "its cells are dates")
         return Guess("", f"its dates are not written year first: give their form, as in {name}=date:%d.%m.%Y")
-    if example := units(cells):
+    if example := table_cells.units(cells):
         return Guess("", f"its numbers have a unit or thousands separators, as '{example}': write plain numbers")
     for mark in SEPARATORS:
         tags = [tag.strip() for cell in cells for tag in cell.split(mark) if tag.strip()]
@@ -313,27 +279,21 @@ def _guess_lists(elements: Sequence[str]) -> Guess:
 
 
 def _choose_image(
-    table: Table,
-    files: CellFiles,
-    paths: Mapping[str, Sequence[str]],
-    maps: Sequence[str],
-    given: str | None,
-    *,
-    has_label: bool,
+    table: Table, reading: Reading, paths: Mapping[str, Sequence[str]], maps: Sequence[str], *, has_label: bool
 ) -> str | None:
     """Return the column of images: the only column of paths whose files exist and are not label maps.
 
     Args:
         table: the table, for errors.
-        files: the files on disk.
+        reading: the options of the task.
         paths: some cells of each column of paths.
         maps: the columns of label maps.
-        given: the column of images, if it was given.
         has_label: True if labels were given.
 
     Raises:
         InputError: several columns can be the images. A label could then belong to either image.
     """
+    files, given = reading.files, reading.image
     others = [name for name in paths if name not in maps or name == given]
     # If all columns hold maps, the names of some columns show it.
     candidates = [name for name in others if name == given or _existing(files, paths[name])] or others
@@ -343,10 +303,8 @@ def _choose_image(
         problem = f"{len(candidates)} columns of image paths: {', '.join(candidates)}"
         hint = f"choose the one that the labels belong to: image={candidates[0]} (--image {shlex.quote(candidates[0])})"
         if not has_label:
-            hint = (
-                "if a row judges these images, name the columns a, b, score, or anchor, x, y, choice "
-                "(docs/judgments.md); if a label belongs to one of them, give --image and --label"
-            )
+            hint = "if a row judges these images, name the columns a, b, score, or anchor, x, y, choice "
+            hint += "(docs/judgments.md); if a label belongs to one of them, give --image and --label"
         raise InputError(str(table.path), problem, hint=hint)
     return given or next(iter(candidates), None)
 

@@ -19,7 +19,7 @@ from .boxes import refuse_kinds_of_images, with_boxes
 from .cells import CellFiles, TableReading
 from .columns import choose_columns
 from .items import choose_queries, read_items
-from .judgments import FileOptions, JudgmentOptions, has_judgments, read_judgments, refuse_almost_judgments
+from .judgments import JudgmentOptions, has_judgments, read_judgments, refuse_almost_judgments
 from .kinds import LABEL_SECTIONS, label_parts
 from .label import Reading
 from .overview import describe_columns, suggestion
@@ -93,55 +93,40 @@ def file(
     if group is not None and frame is not None:
         raise InputError("group and frame", "both are given", hint="give the column of one of them")
     parts = None if labels is None else label_parts(labels)
-    reading, judged = section("table", TableReading, table), section("judgments", JudgmentOptions, judgments)
-    rows, split = with_listed_split(read_data(Path(data).expanduser(), pattern, reading), image, split)
-    grouping = group, frame, exclude_group, queries
-    options = FileOptions(reading, judged, image, root, split, test, *grouping, missing, seed, has_features)
-    if labels is None and has_judgments(rows):
-        _refuse_given({"table.box": reading.box}, "judgments", "labels")
-        _refuse_given({"group": group, "exclude_group": exclude_group, "queries": queries}, "judgments", "labels")
-        return read_judgments(rows, options)
-    _refuse_given({f"judgments.{name}": value for name, value in vars(judged).items()}, "labels", "judgments")
+    options, judged = section("table", TableReading, table), section("judgments", JudgmentOptions, judgments)
+    rows, split = with_listed_split(read_data(Path(data).expanduser(), pattern, options), image, split)
     files = CellFiles(rows.root if root is None else data_folder(root, "the images"))
-    task = _read_labelled(rows, Reading(files, reading, seed), parts, options)
+    grouping = group, frame, exclude_group, queries
+    reading = Reading(files, options, image, root, split, test, *grouping, missing, seed, has_features)
+    if labels is None and has_judgments(rows):
+        unused = {"table.box": options.box, "group": group, "exclude_group": exclude_group, "queries": queries}
+        _refuse_given(unused, "judgments", "labels")
+        return read_judgments(rows, reading, judged)
+    _refuse_given({f"judgments.{name}": value for name, value in vars(judged).items()}, "labels", "judgments")
+    task = _read_labelled(rows, reading, parts)
     files.forget()
     del rows
     pyarrow.default_memory_pool().release_unused()  # otherwise the process keeps the memory of the table
     return task
 
 
-def _read_labelled(
-    table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None, options: FileOptions
-) -> Task:
+def _read_labelled(table: Table, reading: Reading, parts: Mapping[str, ConfiguredPart] | None) -> Task:
     """Return the task of a table with labels.
 
     `parts` are the kinds of the labels. If None, the label is the one column that can be a label.
     """
-    has_features, group = options.has_features, options.group
     if reading.table.box is not None:
         table = with_boxes(table, reading.table.box, reading)
     try:
-        roles, specs = choose_columns(
-            table, reading, parts, options.image, options.split, group, has_features=has_features
-        )
+        roles, specs = choose_columns(table, reading, parts)
     except InputError:
         if parts is None:
             refuse_almost_judgments(table)
         raise
     if table.boxes is not None:
         refuse_kinds_of_images({",".join(spec.columns): spec.part.name for spec in specs})
-    rows = read_items(
-        table,
-        roles,
-        specs,
-        reading,
-        group=group,
-        frame=options.frame,
-        test=options.test,
-        missing=options.missing,
-        has_features=has_features,
-    )
-    group, exclude_group = group or options.frame, options.exclude_group
+    rows = read_items(table, roles, specs, reading)
+    group, exclude_group = reading.group or reading.frame, reading.exclude_group
     if exclude_group and rows.is_class:
         allowed = "needs labels that are not classes"
         raise InputError("exclude_group", f"the label {rows.labels[0].name} is a class", allowed)
@@ -149,19 +134,13 @@ def _read_labelled(
         exclude_group = group is not None and not rows.is_class and rows.has_groups_to_search
     splits = {
         part: make_split(rows, part, query_rows, group, exclude_group=exclude_group)
-        for part, query_rows in choose_queries(rows, options.queries, reading.seed).items()
+        for part, query_rows in choose_queries(rows, reading.queries, reading.seed).items()
     }
     is_divided = group is None and not rows.shared_images
-    return Task(
-        splits["train"],
-        splits.get("test"),
-        splits.get("val"),
-        val_groups=None if is_divided else rows.groups.taken(rows.parts.train),
-        columns=describe_columns(
-            table, roles, specs, rows, splits, given_image=options.image is not None, group=group, box=reading.table.box
-        ),
-        suggested=suggestion(roles, rows),
-    )
+    val_groups = None if is_divided else rows.groups.taken(rows.parts.train)
+    columns, suggested = describe_columns(table, roles, specs, rows, splits, reading), suggestion(roles, rows)
+    train, test, val = splits["train"], splits.get("test"), splits.get("val")
+    return Task(train, test, val, val_groups=val_groups, columns=columns, suggested=suggested)
 
 
 def _refuse_given(options: Mapping[str, object], found: str, needed: str) -> None:

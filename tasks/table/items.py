@@ -132,40 +132,24 @@ def different(texts: Sequence[str], rows: Array) -> set[str]:
     return {*as_texts(taken(texts, rows)).numbered()[0]}
 
 
-def read_items(
-    table: Table,
-    roles: Roles,
-    specs: list[Spec],
-    reading: Reading,
-    *,
-    group: str | None,
-    frame: str | None,
-    test: float,
-    missing: Missing,
-    has_features: bool,
-) -> Items:
+def read_items(table: Table, roles: Roles, specs: list[Spec], reading: Reading) -> Items:
     """Read the labels, omit incomplete rows, and split the other rows into training and test.
 
     Args:
         table: the table.
         roles: the columns of images and of the split.
         specs: the labels.
-        reading: the options of reading.
-        group: the column whose values may not be both in training and in test.
-        frame: the column of frame numbers, which make the groups of each part, or None.
-        test: the share of rows for testing, if the split is drawn.
-        missing: "refuse" incomplete rows, or "drop" and count them.
-        has_features: True if image files may be missing.
+        reading: the options of the task.
 
     Raises:
         InputError: a row is wrong, or too few rows can be used.
     """
-    files, seed, column = reading.files, reading.seed, str(roles.image)
+    files, seed, column, group = reading.files, reading.seed, str(roles.image), reading.group
     image_cells = table.packed_texts(column, "image")
     paths = files.places(image_cells)
-    rows = _TableRows(table, missing)
+    rows = _TableRows(table, reading.missing)
     has_file = np.fromiter(map(files.has, paths), bool, len(paths))
-    rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | has_features), files)
+    rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | reading.has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
@@ -187,9 +171,9 @@ def read_items(
     if roles.split is None:
         files_used = [path if use else "" for path, use in zip(paths, rows.usable.tolist(), strict=True)]
         groups = as_texts(joined(groups, same_files(files_used)))
-    split = _split(table, rows, groups, roles.split, group or "image", test, seed)
-    if frame is not None:
-        groups = _runs(table, frame, split)
+    split = _split(table, rows, groups, roles.split, group or "image", reading)
+    if reading.frame is not None:
+        groups = _runs(table, reading.frame, split)
     if group is not None:
         _refuse_shared(table, images, split, "image")
     labels = [label_column.fit(split.train, np.concatenate((split.val, split.test))) for label_column in columns]
@@ -211,12 +195,8 @@ def read_items(
     excluded = {part: rows.excluded(part_rows) for part, part_rows in rows_by_part.items()}
     others = {name: column for name, column in table.columns.items() if name not in (roles.image, roles.split)}
     metadata = {name: column for name, column in others.items() if column.kind in ("text", "number")}
-    used = np.concatenate([*parts.used.values()])
-    without_file = int((~has_file[used]).sum())
-    omitted = rows.omitted
-    return Items(
-        paths, names, table.boxes, labels, means, parts, texts, groups, excluded, omitted, without_file, metadata
-    )
+    counts = excluded, rows.omitted, int((~has_file[np.concatenate([*parts.used.values()])]).sum())
+    return Items(paths, names, table.boxes, labels, means, parts, texts, groups, *counts, metadata)
 
 
 class _TableRows:
@@ -351,13 +331,20 @@ class _TableRows:
             raise InputError(str(self.table.path), problem, "must be at least 3 each", omitted)
 
 
-def _split(
-    table: Table, rows: _TableRows, groups: Texts, column: str | None, what: str, share: float, seed: int
-) -> SplitRows:
-    """Split the rows by a column, or draw whole groups. Draw images if no groups are given."""
+def _split(table: Table, rows: _TableRows, groups: Texts, column: str | None, what: str, reading: Reading) -> SplitRows:
+    """Split the rows by a column, or draw whole groups, such as persons or images, by a hash of their names.
+
+    Rows with an empty cell in the column are not used.
+
+    Raises:
+        InputError: a cell names no part, training rows or test rows are missing, or there are fewer than two groups.
+    """
     usable = np.flatnonzero(rows.usable)
     if column is not None:
-        parts = split_by_column(table, column, usable)
+        found = _rows_of_parts(table, column, usable)
+        num_unused = len(usable) - sum(len(found[part]) for part in ("train", "val", "test"))
+        description = f"by the column '{column}'" + (f", {num_unused:,} rows in no part" if num_unused else "")
+        parts = SplitRows(found["train"], found["val"], found["test"], found["query"], description)
         # An image in both parts would be found by its pixels.
         _refuse_shared(table, groups, parts, what)
         rows.check_sizes(parts, parts)
@@ -365,7 +352,14 @@ def _split(
     if len(usable) < 6:
         omitted = f"omitted: {rows.omitted}" if rows.omitted else ""
         raise InputError(str(table.path), f"{len(usable)} usable rows", "needs at least 6 to draw a split", omitted)
-    return split_by_draw(groups, usable, share, seed, what)
+    keys = groups.taken(usable)
+    num_groups = keys.num_different()
+    if num_groups < 2:
+        raise InputError("group", f"all {len(usable)} rows have one {what}", "a split needs at least two")
+    least = min(3 if what == "image" else 2, num_groups // 2)
+    is_test = draw(keys, reading.test, reading.seed, "test", least=least)
+    description = f"drawn, {is_test.mean():.0%} for testing, no {what} in both (seed {reading.seed})"
+    return SplitRows(usable[~is_test], usable[:0], usable[is_test], usable[:0], description)
 
 
 def _runs(table: Table, column: str, parts: SplitRows) -> Texts:
@@ -390,20 +384,6 @@ def _runs(table: Table, column: str, parts: SplitRows) -> Texts:
     return Texts(names)
 
 
-def split_by_column(table: Table, column: str, rows: Array) -> SplitRows:
-    """Return the parts that a column names. Rows with an empty cell are not used.
-
-    Raises:
-        InputError: a cell names no part, or the training rows or the test rows are missing.
-    """
-    rows_by_part = _rows_of_parts(table, column, rows)
-    num_unused = len(rows) - sum(len(rows_by_part[part]) for part in ("train", "val", "test"))
-    description = f"by the column '{column}'" + (f", {num_unused:,} rows in no part" if num_unused else "")
-    return SplitRows(
-        rows_by_part["train"], rows_by_part["val"], rows_by_part["test"], rows_by_part["query"], description
-    )
-
-
 def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     """Return the rows that a column names for each part.
 
@@ -414,21 +394,6 @@ def _rows_of_parts(table: Table, column: str, rows: Array) -> dict[str, Array]:
     parts = np.array(parts_of(texts, lambda number: table.where(int(first_rows[number])), table.path, column))
     words_by_part = {"train": ("train",), "val": ("val",), "test": TEST_PARTS, "query": ("query",)}
     return {part: rows[np.isin(parts, words)[numbers[rows]]] for part, words in words_by_part.items()}
-
-
-def split_by_draw(groups: Texts, rows: Array, share: float, seed: int, what: str) -> SplitRows:
-    """Draw whole groups, such as persons or images, for testing, by a hash of their names.
-
-    Raises:
-        InputError: there are fewer than two groups.
-    """
-    keys = groups.taken(rows)
-    num_groups = keys.num_different()
-    if num_groups < 2:
-        raise InputError("group", f"all {len(rows)} rows have one {what}", "a split needs at least two")
-    is_test = draw(keys, share, seed, "test", least=min(3 if what == "image" else 2, num_groups // 2))
-    description = f"drawn, {is_test.mean():.0%} for testing, no {what} in both (seed {seed})"
-    return SplitRows(rows[~is_test], rows[:0], rows[is_test], rows[:0], description)
 
 
 def _refuse_shared(table: Table, groups: Texts, parts: SplitRows, what: str) -> None:
@@ -455,9 +420,8 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
         if queries is not None:
             raise InputError("queries", str(queries), hint=f"omit it: the split names {num_queries} queries")
         if num_queries > num_test - 2:
-            raise InputError(
-                "queries", f"{num_queries} of {num_test} test rows", "must leave at least 2 others to find"
-            )
+            problem = f"{num_queries} of {num_test} test rows"
+            raise InputError("queries", problem, "must leave at least 2 others to find")
         query_positions = np.flatnonzero(np.isin(parts.test, parts.query))
         return {part: query_positions if part == "test" else query_positions[:0] for part in parts.used}
     counts = {part: _QUERIES if len(rows) > _MANY else 0 for part, rows in parts.used.items()}
@@ -465,20 +429,14 @@ def choose_queries(items: Items, queries: int | None, seed: int) -> dict[str, Ar
         counts = dict.fromkeys(counts, queries)
         if "test" in counts and "val" in counts:
             counts["val"] = queries_like(queries, len(parts.test), len(parts.val))
-    return {
-        part: _drawn_queries(items, rows, 0 if part == "train" else counts[part], seed)
-        for part, rows in parts.used.items()
-    }
-
-
-def _drawn_queries(items: Items, rows: Array, count: int, seed: int) -> Array:
-    if not count:
-        return np.empty(0, np.int64)
-    keys = items.keys(rows)
-    order = keys.order()  # several rows of an image in any order of the file
-    images = keys.taken(order).replaced("(?s)\t.*", "")
-    drawn_positions = as_rows(draw_queries(count, images, seed), len(keys))
-    return np.sort(order[drawn_positions.numpy()])
+    drawn = dict.fromkeys(parts.used, np.empty(0, np.int64))
+    for part, rows in parts.used.items():
+        if part != "train" and counts[part]:
+            keys = items.keys(rows)
+            order = keys.order()  # several rows of an image in any order of the file
+            images = keys.taken(order).replaced("(?s)\t.*", "")
+            drawn[part] = np.sort(order[as_rows(draw_queries(counts[part], images, seed), len(keys)).numpy()])
+    return drawn
 
 
 def _keys(images: Texts, texts: Texts, rows: Array) -> Texts:

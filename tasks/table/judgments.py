@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
@@ -27,9 +27,10 @@ from contml.data.tables import Table, read_table
 from contml.data.text_files import spelled_alike
 from contml.labels import JudgedItems, PairLabels, RankingLabels, TripletLabels
 
-from .._readers.folders import data_folder, why_absent
+from .._readers.folders import why_absent
 from .._readers.splits import SPLIT_NAMES, TEST_PARTS, parts_of
-from .cells import CellFiles, TableReading, has_decimal_comma, is_comma_pair, looks_like_paths, number_column, thousands
+from .cells import CellFiles, has_decimal_comma, is_comma_pair, looks_like_paths, number_column, thousands
+from .label import Reading
 from .overview import without_files
 
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -49,6 +50,11 @@ class Form(NamedTuple):
     items: tuple[str, ...]
     judged: str
     meaning: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All column names."""
+        return tuple(filter(None, (*self.items, self.judged)))
 
 
 _MORE, _LESS = "higher is more alike", "lower is more alike"
@@ -92,71 +98,52 @@ class JudgmentOptions:
     unit: str | None = None
 
 
-@dataclass(frozen=True)
-class FileOptions:
-    """The options of `table/file`. With `has_features`, image files may be missing."""
-
-    table: TableReading
-    judgments: JudgmentOptions
-    image: str | None
-    root: str | None
-    split: str | None
-    test: float
-    group: str | None
-    frame: str | None
-    exclude_group: bool | None
-    queries: int | None
-    missing: Literal["refuse", "drop"]
-    seed: int
-    has_features: bool
-
-
-def read_judgments(table: Table, options: FileOptions) -> Task:
+def read_judgments(table: Table, options: Reading, judged: JudgmentOptions) -> Task:
     """Return the task of a table of judgments.
 
     Args:
         table: the table.
         options: the options of the task.
+        judged: the options of judgments.
 
     Raises:
         InputError: a row, a cell, an option or a table is wrong.
     """
     found, columns = _form(table)
-    form, judged = found.name, options.judgments
+    form = found.name
     if judged.largest is not None and form != "scores of pairs":
         got = f"{judged.largest:g}, but the table has {form}"
         raise InputError("judgments.largest", got, "is an option of scores of pairs", "omit it")
     if judged.unit and form not in ("scores of pairs", "distances of pairs"):
         got = f"'{judged.unit}', but the table has {form}"
         raise InputError("judgments.unit", got, "is an option of judged pairs", "omit it")
-    rows = _JudgmentRows(table, columns, options)
-    known = _known_items(table, options, rows.names)
+    rows = _JudgmentRows(table, columns, options, judged)
+    known = _known_items(table, options, judged, rows.names)
     sources = rows.find_items(known)
     judgments = rows.judgments(form, known, sources)
-    splits, description = _splits(judgments, table, options)
+    split = options.split or next((name for name in table.columns if SPLIT_NAMES.fullmatch(name)), "")
+    splits, description = _splits(judgments, split, options)
     lines = [
         ["column", "used as", "because", "values"],
         ["", "table", table.form, f"{len(table):,} rows; {len(judgments.whole):,} items"],
     ]
     if options.has_features:
         images = {source.file for source in sources.values() if isinstance(source, ImageFile)}
-        if count := len(images) - sum(map(known.has, images)):
+        if count := len(images) - sum(map(known.files.has, images)):
             lines.append(["", "features", "as given", without_files(count, len(judgments.whole))])
     for role, numbers in zip(rows.roles, rows.cells.T, strict=True):
         lines.append([role, "item", "by its name", f"{len(np.unique(numbers)):,} different"])
-    split = judgments.split or ""
-    facts = judgments.labels().facts()
-    notes = [spelled_alike(judgments.names, "items")]
+    facts = [judgments.labels().facts(), spelled_alike(judgments.names, "items")]
     if rows.judged:
-        notes.append(thousands(table.columns[rows.judged], options.table.decimal))
+        facts.append(thousands(table.columns[rows.judged], options.table.decimal))
     lines += [
-        [rows.judged, form, f"by name: {found.meaning}", "; ".join(filter(None, (facts, *notes)))],
+        [rows.judged, form, f"by name: {found.meaning}", "; ".join(filter(None, facts))],
         [split, "split", description, ", ".join(f"{_count(s):,} for {part}" for part, s in splits.items())],
         *([name, "not used", "", ""] for name in table.columns if name not in {*rows.roles, rows.judged, split}),
     ]
     if rows.omitted:
         lines.append(["", "excluded", "missing=drop", ", ".join(f"{n:,} {why}" for why, n in rows.omitted.items())])
-    known.forget()
+    options.files.forget()
     suggested = partial(_suggest_config, form)
     return Task(splits["train"], splits.get("test"), splits.get("val"), columns=lines, suggested=suggested)
 
@@ -171,8 +158,8 @@ class _JudgmentRows:
         cells: the number of the name in each cell `[N, roles]`. -1: the cell is empty.
     """
 
-    def __init__(self, table: Table, columns: tuple[str, ...], options: FileOptions) -> None:
-        self.table, self.options = table, options
+    def __init__(self, table: Table, columns: tuple[str, ...], options: Reading, judged: JudgmentOptions) -> None:
+        self.table, self.options, self.judged_options = table, options, judged
         self.roles, self.judged = columns[:-1], columns[-1]
         number_of: dict[str, int] = {}
         numbered = []
@@ -183,7 +170,7 @@ class _JudgmentRows:
         self.use = np.ones(len(table), dtype=bool)
         self.omitted: Counter[str] = Counter()
 
-    def find_items(self, known: _ItemImages | _ItemVectors) -> dict[int, ImageSource]:
+    def find_items(self, known: _KnownItems) -> dict[int, ImageSource]:
         """Return the image of each item, by the number of its name. Incomplete rows are omitted or refused."""
         for column in filter(None, (*self.roles, self.judged)):
             rows = np.flatnonzero(~self.table.columns[column].filled & self.use)
@@ -223,9 +210,7 @@ class _JudgmentRows:
         self.use[rows] = False
         self.omitted[reason] += len(rows)
 
-    def judgments(
-        self, form: str, known: _ItemImages | _ItemVectors, sources: Mapping[int, ImageSource]
-    ) -> _TableJudgments:
+    def judgments(self, form: str, known: _KnownItems, sources: Mapping[int, ImageSource]) -> _TableJudgments:
         """Return the judgments of the rows that are used."""
         # Two names of one image are one item. Otherwise an image could be in training and in the test.
         first_number: dict[str, int] = {}
@@ -243,20 +228,8 @@ class _JudgmentRows:
         _, first, place = np.unique(items, return_index=True, return_inverse=True)
         members = np.argsort(np.argsort(first))[place].reshape(items.shape)
         numbers = self.cells[rows].ravel()[np.sort(first)].tolist()
-        names = [self.names[number] for number in numbers]
-        split = self.options.split or next((n for n in self.table.columns if SPLIT_NAMES.fullmatch(n)), None)
-        return _TableJudgments(
-            form,
-            rows,
-            members,
-            values[rows],
-            names,
-            [sources[number] for number in numbers],
-            [known.shown(name) for name in names],
-            self.options.judgments.unit,
-            split,
-            self.table.path,
-        )
+        names, images = [self.names[number] for number in numbers], [sources[number] for number in numbers]
+        return _TableJudgments(self, form, rows, members, values[rows], names, images, [*map(known.shown, names)])
 
     def _refuse_same(self, items: _Array, rows: _Array) -> None:
         """Refuse a row that names an item twice. `items` `[J, roles]` are the items of the used rows `[J]`."""
@@ -275,7 +248,7 @@ class _JudgmentRows:
         values = self._numbers(least=-np.inf if form == "scores of pairs" else 0)
         if form != "scores of pairs" or not self.use.any():
             return values
-        largest = self.options.judgments.largest
+        largest = self.judged_options.largest
         top = float(values[self.use].max()) if largest is None else largest
         for row in np.flatnonzero(self.use & (values > top)).tolist():
             allowed = f"must be at most {top:g}, the score of equal items"
@@ -328,6 +301,7 @@ class _TableJudgments:
     """Judgments of items.
 
     Attributes:
+        source: the rows of the table.
         form: the name of a form.
         rows: the row of each judgment `[J]`.
         members: the items of each judgment `[J, roles]`.
@@ -335,11 +309,9 @@ class _TableJudgments:
         names: the name of each item in the table.
         images: the image of each item.
         shown: the name of each item in reports.
-        unit: the unit of judged pairs. None: no unit.
-        split: the column of the split. None: the split is drawn.
-        path: the table, for errors.
     """
 
+    source: _JudgmentRows
     form: str
     rows: _Array
     members: _Array
@@ -347,22 +319,19 @@ class _TableJudgments:
     names: list[str]
     images: list[ImageSource]
     shown: list[str]
-    unit: str | None
-    split: str | None
-    path: Path
 
     def labels(self, part: _Array | slice = slice(None)) -> JudgedItems:
         """Return the label space of some of the judgments, with all items."""
         members, values, count = self.members[part], self.values[part], len(self.names)
         try:
             if self.form in ("scores of pairs", "distances of pairs"):
-                return PairLabels(members, values, count, self.unit or "")
+                return PairLabels(members, values, count, self.source.judged_options.unit or "")
             if self.form in ("grades", "distances"):
                 of: Literal["grade", "distance"] = "grade" if self.form == "grades" else "distance"
                 return RankingLabels(members, values, count, of, missing="drop")
             return TripletLabels(members, values.astype(np.int64), count, odd_one_out=self.form == "odd one out")
         except InputError as error:
-            raise InputError(str(self.path), error.got, error.allowed) from None
+            raise InputError(str(self.source.table.path), error.got, error.allowed) from None
 
     @cached_property
     def whole(self) -> Split:
@@ -388,13 +357,13 @@ class _TableJudgments:
         return with_judgments(self.whole, labels.with_texts(identity=self.identity), left_out)
 
 
-def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> tuple[dict[str, Split], str]:
-    """Return the splits by name, and a description of their origin: a column, or a draw."""
-    split = judgments.split
-    if split is not None and options.judgments.by is not None:
-        got = f"{options.judgments.by}, but the column '{split}' names the split"
-        raise InputError("judgments.by", got, hint="omit it, or rename the column")
-    if split is not None:
+def _splits(judgments: _TableJudgments, split: str, options: Reading) -> tuple[dict[str, Split], str]:
+    """Return the splits by name, and a description of their origin: the column `split`, or a draw if it is ""."""
+    table, by = judgments.source.table, judgments.source.judged_options.by
+    if split:
+        if by is not None:
+            got = f"{by}, but the column '{split}' names the split"
+            raise InputError("judgments.by", got, hint="omit it, or rename the column")
         parts = parts_of(table.texts(split, "split", "task.split"), table.where, table.path, split)
         part_names = np.array(parts)[judgments.rows]
         chosen = {"train": ("train",), "val": ("val",), "test": TEST_PARTS}
@@ -404,7 +373,7 @@ def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> t
             got, allowed = "no judgment is left in a part", "must name train, and test or val"
             raise InputError(f"{table.path}: {split}", got, allowed)
         return splits, f"as named; {_shared(splits)}"
-    by, labels = options.judgments.by or "item", judgments.labels()
+    by, labels = by or "item", judgments.labels()
     try:
         kept, drawn = divide(labels, judgments.shown, options.test, by, options.seed, "test")
     except InputError as error:
@@ -419,11 +388,9 @@ def _splits(judgments: _TableJudgments, table: Table, options: FileOptions) -> t
     return splits, description
 
 
-def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _ItemImages | _ItemVectors:
+def _known_items(table: Table, options: Reading, judged: JudgmentOptions, names: Sequence[str]) -> _KnownItems:
     """Return the images or the vectors of the items. Cells name them, or a second file lists them."""
-    judged, folder = options.judgments, table.root if options.root is None else data_folder(options.root, "the images")
-    own = _ItemImages(CellFiles(folder), None, {}, options.has_features)
-    beside = _items_beside(table, own, names) if judged.items is None else Path(judged.items).expanduser()
+    beside = _items_beside(table, options, names) if judged.items is None else Path(judged.items).expanduser()
     if beside is None or beside.suffix.lower() == ".npz":
         given = {"judgments.id_column": judged.id_column, "image": options.image}
         for name, value in {**given, **({} if beside is None else {"root": options.root})}.items():
@@ -431,14 +398,14 @@ def _known_items(table: Table, options: FileOptions, names: Sequence[str]) -> _I
                 allowed = "is an option of a second table, which lists the image of each item"
                 raise InputError(name, f"'{value}'", allowed, "omit it, or name the table: task.judgments.items=FILE")
     if beside is None:
-        return own
+        return _KnownItems(options.files, options.has_features)
     if beside.suffix.lower() != ".npz":
-        return _listed_images(beside, options)
+        return _listed_images(beside, options, judged)
     vector_names, values = read_features(beside)
     assert vector_names is not None  # a .npz file has names
     if repeated := next((name for name, count in Counter(vector_names).items() if count > 1), None):
         raise InputError(str(beside), f"two vectors of '{repeated}'", "must have one per name")
-    return _ItemVectors(beside, dict(zip(vector_names, values, strict=True)))
+    return _KnownItems(options.files, True, beside, dict(zip(vector_names, values, strict=True)), "vector of")
 
 
 def _suggest_config(form: str, train: Split) -> tuple[str, list[str]]:
@@ -461,7 +428,7 @@ def _column_names(table: Table) -> dict[str, list[str]]:
 def has_judgments(table: Table) -> bool:
     """Return True if the columns of a table are columns of judgments."""
     names = _column_names(table)
-    return any(names.keys() >= {*form.items, *filter(None, (form.judged,))} for form in FORMS)
+    return any(names.keys() >= {*form.columns} for form in FORMS)
 
 
 def refuse_almost_judgments(table: Table) -> None:
@@ -478,16 +445,16 @@ def refuse_almost_judgments(table: Table) -> None:
 def _form(table: Table) -> tuple[Form, tuple[str, ...]]:
     """Return the form of the judgments, and the columns of its items and of the judgment."""
     by_name = _column_names(table)
-    found = [form for form in FORMS if by_name.keys() >= {*form.items, *filter(None, (form.judged,))}]
+    found = [form for form in FORMS if by_name.keys() >= {*form.columns}]
     if len(found) == 1:
         form = found[0]
-        for name in filter(None, (*form.items, form.judged)):
+        for name in form.columns:
             if len(alike := by_name[name]) > 1:
                 got = f"columns {' and '.join(alike)}"
                 raise InputError(str(table.path), got, f"must have one '{name}'", "rename one")
         return form, tuple(by_name[name][0] if name else "" for name in (*form.items, form.judged))
     if found:
-        named = [", ".join(by_name[name][0] for name in (*form.items, form.judged) if name) for form in found]
+        named = [", ".join(by_name[name][0] for name in form.columns) for form in found]
         got = f"columns of {' and of '.join(dict.fromkeys(form.name for form in found))} ({'; '.join(named)})"
         raise InputError(str(table.path), got, "must be of one kind", "remove or rename a column")
     forms = "; or ".join(", ".join((*form.items, form.judged)) for form in _SHOWN)
@@ -495,34 +462,37 @@ def _form(table: Table) -> tuple[Form, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _ItemImages:
-    """The images of items.
+class _KnownItems:
+    """The images of items, or vectors in place of images.
 
-    `files` finds the image files. `cells` holds the path of each name, as the file `table` lists it. If `table` is
-    None, names are paths. With `has_features`, image files may be missing.
+    `files` finds the image files. `cells` holds the path or the vector of each name, as the file `table` lists it. If
+    `table` is None, names are paths. With `has_features`, image files may be missing.
     """
 
     files: CellFiles
-    table: Path | None
-    cells: Mapping[str, str]
     has_features: bool
+    table: Path | None = None
+    cells: Mapping[str, Any] = field(default_factory=dict)
+    what: str = "item"
 
-    def _path(self, name: str) -> str:
-        if self.table is None:
-            return self.files.place(name)
-        if name not in self.cells:
+    def _find(self, name: str) -> Any:
+        """Return the path or the vector of a name."""
+        if self.table is not None and name not in self.cells:
             hint = did_you_mean(name, self.cells, "list it there, or correct the cell")
-            raise InputError("", f"no item '{name}' in {self.table}", hint=hint)
-        return self.files.place(self.cells[name])
+            raise InputError("", f"no {self.what} '{name}' in {self.table}", hint=hint)
+        cell = self.cells.get(name, name)
+        return self.files.place(cell) if isinstance(cell, str) else cell
 
     def source(self, name: str) -> ImageSource:
-        """Return the image of an item.
+        """Return the image or the vector of an item.
 
         Raises:
             InputError: the name is not in the list of items, or is a URL.
             FileNotFoundError: the file is missing. `strerror` holds the remedy.
         """
-        path = self._path(name)
+        path = self._find(name)
+        if not isinstance(path, str):
+            return Vector(path)
         if self.has_features:
             return ImageFile(Path(path))
         if "://" in path:
@@ -534,68 +504,33 @@ class _ItemImages:
         return ImageFile(Path(path))
 
     def item(self, name: str) -> str:
-        """Return a key of an image, which is the same for two names of one image."""
-        return os.path.normpath(self._path(name))
+        """Return a key of an item, which is the same for two names of one image."""
+        path = self._find(name)
+        return os.path.normpath(path) if isinstance(path, str) else name
 
     def shown(self, name: str) -> str:
         """Return the name of an item in reports."""
-        return self.files.key(self._path(name))
-
-    def has(self, file: Path) -> bool:
-        return self.files.has(file)
-
-    def forget(self) -> None:
-        self.files.forget()
+        path = self._find(name)
+        return self.files.key(path) if isinstance(path, str) else name
 
 
-@dataclass(frozen=True)
-class _ItemVectors:
-    """The vectors of items, in place of images."""
-
-    file: Path
-    values: Mapping[str, Any]
-
-    def source(self, name: str) -> ImageSource:
-        """Return the vector of an item.
-
-        Raises:
-            InputError: the item has no vector.
-        """
-        if name not in self.values:
-            hint = did_you_mean(name, self.values, "add it there, or remove the row")
-            raise InputError("", f"no vector of '{name}' in {self.file}", hint=hint)
-        return Vector(self.values[name])
-
-    def item(self, name: str) -> str:
-        return name
-
-    def shown(self, name: str) -> str:
-        return name
-
-    def has(self, file: Path) -> bool:
-        return file.is_file()
-
-    def forget(self) -> None:
-        """Do nothing, as no lists of files are kept."""
-
-
-def _items_beside(table: Table, own: _ItemImages, names: Sequence[str]) -> Path | None:
+def _items_beside(table: Table, options: Reading, names: Sequence[str]) -> Path | None:
     """Return the table "items" beside the judgments, if no cell is the path of an image.
 
     Return None if there is no such table.
     """
-    is_path = own.has_features and looks_like_paths(names)
-    if is_path or any(own.files.has(own.files.place(name)) for name in names):
+    is_path, files = options.has_features and looks_like_paths(names), options.files
+    if is_path or any(files.has(files.place(name)) for name in names):
         return None
-    beside = [path for path in sorted(table.path.parent.glob("items.*")) if table_suffix(path) and path != table.path]
-    return beside[0] if beside else None
+    beside = (path for path in sorted(table.path.parent.glob("items.*")) if table_suffix(path) and path != table.path)
+    return next(beside, None)
 
 
-def _listed_images(items: Path, options: FileOptions) -> _ItemImages:
+def _listed_images(items: Path, options: Reading, judged: JudgmentOptions) -> _KnownItems:
     """Return the images that a second table lists."""
-    table, image, root = read_table(items, options.table, option="items"), options.image, options.root
+    table, image = read_table(items, options.table, option="items"), options.image
     lower = {name.lower(): name for name in table.columns}
-    id_name = options.judgments.id_column or lower.get("id", "id")
+    id_name = judged.id_column or lower.get("id", "id")
     ids = table.texts(id_name, "ids of items", "task.judgments.id_column")
     if image is None:
         candidates = [name for name in table.columns if name != id_name]
@@ -610,8 +545,8 @@ def _listed_images(items: Path, options: FileOptions) -> _ItemImages:
             column = image if name else id_name
             raise InputError(f"{table.where(row)}: {column}", "empty", hint="complete the row, or remove it")
     table.refuse_repeated(ids)
-    files = CellFiles(table.root if root is None else data_folder(root, "the images"))
-    return _ItemImages(files, table.path, dict(zip(ids, cells, strict=True)), options.has_features)
+    files = CellFiles(table.root) if options.root is None else options.files
+    return _KnownItems(files, options.has_features, table.path, dict(zip(ids, cells, strict=True)))
 
 
 def _count(split: Split) -> int:

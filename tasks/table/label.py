@@ -20,22 +20,27 @@ from contml.data import View
 from contml.data.tables import Array as Array, Column, Table, refuse_object
 from contml.labels import LabelSpace
 
+from .._readers.folders import Missing
 from .cells import CellFiles, TableReading, has_decimal_comma, number_column, number_hint, numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Options for reading the cells of a table, for every kind of label.
-
-    Args:
-        files: the files that cells name.
-        table: the options of cells.
-        seed: seed of draws and trainings.
-    """
+    """The options of `table/file`, and the files that cells name. With `has_features`, image files may be missing."""
 
     files: CellFiles
     table: TableReading
+    image: str | None
+    root: str | None
+    split: str | None
+    test: float
+    group: str | None
+    frame: str | None
+    exclude_group: bool | None
+    queries: int | None
+    missing: Missing
     seed: int
+    has_features: bool
 
 
 @dataclass(frozen=True, eq=False)

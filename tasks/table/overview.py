@@ -19,7 +19,7 @@ from contml.data.text_files import spelled_alike
 from .boxes import describe_boxes
 from .columns import Roles, Spec, pair_up
 from .items import Items, SplitRows, closed_set, different
-from .label import FittedLabel
+from .label import FittedLabel, Reading
 from .text_labels import ClassLabel, OrdinalLabel, TagsLabel
 
 #: A column of texts with this many different values may name groups, such as persons. Fewer are rather classes.
@@ -27,15 +27,7 @@ _MANY_VALUES = 20
 
 
 def describe_columns(
-    table: Table,
-    roles: Roles,
-    specs: list[Spec],
-    items: Items,
-    splits: Mapping[str, Split],
-    *,
-    given_image: bool,
-    group: str | None,
-    box: str | None,
+    table: Table, roles: Roles, specs: list[Spec], items: Items, splits: Mapping[str, Split], reading: Reading
 ) -> list[list[str]]:
     """Describe how every column was read, with the reason and its values, as rows of texts after a header.
 
@@ -45,12 +37,10 @@ def describe_columns(
         specs: the labels.
         items: the items of the table.
         splits: the splits by name.
-        given_image: True if the column of images was given, False if it was found.
-        group: the column of groups.
-        box: the columns of boxes.
+        reading: the options of the task.
     """
-    image = str(roles.image)
-    reason = "as given" if given_image else "its cells name image files"
+    image, group = str(roles.image), reading.group or reading.frame
+    reason = "as given" if reading.image is not None else "its cells name image files"
     size = f"{len(table):,} rows, {len(table.columns) + len(table.opaque)} columns"
     size += "".join(f"; {count:,} {what}" for what, count in table.left_out.items())
     (example,) = table.columns[image].texts([int(table.columns[image].filled.argmax())])
@@ -61,19 +51,14 @@ def describe_columns(
     ]
     if items.boxes is not None:
         used = np.concatenate([*items.parts.used.values()])
-        lines.append([str(box), "box", "as given", describe_boxes(items.boxes[used])])
+        lines.append([str(reading.table.box), "box", "as given", describe_boxes(items.boxes[used])])
     for spec, label, mean in zip(specs, items.labels, items.means, strict=True):
         kind, scale = spec.part.name + ":log" * (spec.part.options.get("scale") == "log"), ""
         if len(specs) > 1:
             kind, scale = f"{kind} x {label.kind.weight:g}", f"; mean label distance {number(mean)}, scaled to 1"
         alike = spelled_alike(*_names(label))
-        values = (
-            label.summary
-            + scale
-            + (f"; {alike}" if alike else "")
-            + _missing(label, items.parts)
-            + _without_items(label, items.parts)
-        )
+        values = label.summary + scale + (f"; {alike}" if alike else "")
+        values += _missing(label, items.parts) + _without_items(label, items.parts)
         lines.append([label.name, kind, spec.reason, values])
     sizes = [f"{len(items.parts.train):,} for training"]
     for part, use in (("val", "validation"), ("test", "testing")):
@@ -180,11 +165,8 @@ def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: 
     num_rows, class_ids = len(train), train.labels.class_ids  # without a drawn validation split
     if class_ids is not None:
         classes = min(16, len(np.unique(class_ids.cpu())), num_rows // 2)
-        return "table/classes", [
-            *changes,
-            f"sampler.classes={classes}",
-            f"sampler.instances={min(6, num_rows // classes)}",
-        ]
+        changes += [f"sampler.classes={classes}", f"sampler.instances={min(6, num_rows // classes)}"]
+        return "table/classes", changes
     if loss:
         changes.append(f"loss={loss}")
     batch_size, neighbours = min(100, num_rows), min(5, num_rows - 1)
