@@ -19,6 +19,7 @@ import hashlib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -43,6 +44,7 @@ Encoder: TypeAlias = Callable[[list[str]], Any]
 #: Vectors `[K, d]` in float64: an array, or a sparse matrix of scipy.
 _Rows: TypeAlias = Any
 
+_OPTIONS = {"encoder": str, "sets": str, "weights": dict | str, "vectors": WordVectors | None}
 #: Minima are computed in tiles of this many captions on each axis.
 _TILE = 1280
 #: Distances below this share cancel: they are recomputed by subtraction, so that equal captions are at distance 0.
@@ -82,12 +84,7 @@ class CaptionVectorLabels(CaptionSets):
     """
 
     item_arguments: ClassVar[Mapping[str, Any]] = {"captions": list}
-    option_arguments: ClassVar[Mapping[str, Any]] = {
-        "encoder": str,
-        "sets": str,
-        "weights": dict | str,
-        "vectors": WordVectors | None,
-    }
+    option_arguments: ClassVar[Mapping[str, Any]] = _OPTIONS
     hashes: Tensor
 
     @check_ranges
@@ -103,15 +100,10 @@ class CaptionVectorLabels(CaptionSets):
         dim: int = 100,
         seed: int = 0,
     ) -> None:
-        # Sorted by their words, because the rounding of a sum depends on the order of its terms.
         captions = checked_captions(captions)
-        texts = [
-            sorted(
-                (unicodedata.normalize("NFC", caption) for caption in image),
-                key=lambda caption: (sorted(split_words(caption)), caption),
-            )
-            for image in captions
-        ]
+        normal = ([unicodedata.normalize("NFC", caption) for caption in image] for image in captions)
+        # Sorted by their words, because the rounding of a sum depends on the order of its terms.
+        texts = [sorted(image, key=lambda caption: (sorted(split_words(caption)), caption)) for image in normal]
         if isinstance(encoder, str):
             check_range(Literal["tfidf", "mean_vector"], "encoder", encoder)
             mass = word_weights(weights, captions)
@@ -130,11 +122,9 @@ class CaptionVectorLabels(CaptionSets):
             rows, sizes = rows[directed], np.bincount(directed, minlength=len(texts))
         kept = np.flatnonzero(sizes)
         if len(kept) < len(texts) and empty == "refuse":
-            raise InputError(
-                f"image {int(np.flatnonzero(sizes == 0)[0])}",
-                f"no caption with a vector ({len(texts) - len(kept)} such images)",
-                hint="omit them, or set empty=drop",
-            )
+            subject, count = f"image {int(np.flatnonzero(sizes == 0)[0])}", len(texts) - len(kept)
+            got, hint = f"no caption with a vector ({count} such images)", "omit them, or set empty=drop"
+            raise InputError(subject, got, hint=hint)
         if not len(kept):
             raise InputError("captions", f"none has a vector, of {len(texts)} images")
         contents = ["\n".join(texts[row]).encode() for row in kept]
@@ -188,9 +178,7 @@ class CaptionVectorLabels(CaptionSets):
         if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
             return super()._nearest(k, rows, among, memory, progress)
         vectors = torch.from_numpy(self._rows)
-        neighbours = neighbours_by_value(
-            vectors, k, rows.cpu(), among.cpu(), lambda squared: squared / 2, memory, progress
-        )
+        neighbours = neighbours_by_value(vectors, k, rows.cpu(), among.cpu(), lambda d: d / 2, memory, progress)
         return Neighbours(*(tensor.to(self.device) for tensor in neighbours))
 
     def _contents(self) -> str:
@@ -217,10 +205,8 @@ def _of_words(
     source = vector_source(vectors, words, texts, dim, seed) if encoder == "mean_vector" else None
     vocabulary = sorted(word for word in words if source is None or word in source)
     word_ids = {word: position for position, word in enumerate(vocabulary)}
-    entries = [
-        (word_ids[word], count) for caption in counts for word, count in sorted(caption.items()) if word in word_ids
-    ]
-    starts = np.cumsum([0, *(sum(word in word_ids for word in caption) for caption in counts)])
+    known = [[(word_ids[w], count) for w, count in sorted(caption.items()) if w in word_ids] for caption in counts]
+    entries, starts = [*chain.from_iterable(known)], np.cumsum([0, *map(len, known)])
     columns, values = np.array(entries, dtype=np.int64).reshape(-1, 2).T
     mass = np.array([1.0 if weights is None else weights.get(word, 1.0) for word in vocabulary])
     mass /= mass.max(initial=1e-300)  # the squares of very large weights would overflow
@@ -238,14 +224,10 @@ def _encoded(captions: Sequence[str], encoder: Encoder) -> Floats:
         raise InputError("encoder", repr(encoder), "must be tfidf, mean_vector, or a function of a list of captions")
     if not unique:
         return np.zeros((len(captions), 1))
-    encoded = encoder(unique)
-    encoded = as_numbers("encoder", encoded, "vectors [captions, d]").cpu().double().numpy()
-    if encoded.ndim != 2 or len(encoded) != len(unique) or not np.isfinite(encoded).all():
-        got = (
-            f"returned {list(encoded.shape)}"
-            if encoded.shape[:1] != (len(unique),) or encoded.ndim != 2
-            else "not finite"
-        )
+    encoded = as_numbers("encoder", encoder(unique), "vectors [captions, d]").cpu().double().numpy()
+    has_shape = encoded.ndim == 2 and len(encoded) == len(unique)
+    if not has_shape or not np.isfinite(encoded).all():
+        got = "not finite" if has_shape else f"returned {list(encoded.shape)}"
         raise InputError("encoder", got, f"must be finite numbers [{len(unique)}, d], a vector for each caption")
     row_of = {caption: row for row, caption in enumerate(unique)}
     rows = np.zeros((len(captions), encoded.shape[1]))

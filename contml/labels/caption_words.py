@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from html import unescape
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unicodedata import normalize
 
@@ -129,30 +130,18 @@ def refuse_unspaced(captions: Sequence[Sequence[str]]) -> None:
                 longest = max(longest, (letters / len(runs), row, text), key=itemgetter(0))  # the first of equals
         if num_found > _UNSPACED_SHARE * total and num_letters > script.mean_letters * num_runs:
             _, row, text = longest
-            raise InputError(
-                f"captions of image {row}",
-                f"{text!r:.60} has no spaces between words ({script.names})",
-                hint="put a space between words, with a word segmenter of the language, or compare captions by the "
-                "vectors of a sentence encoder",
-            )
+            got = f"{text!r:.60} has no spaces between words ({script.names})"
+            hint = "put a space between words, with a word segmenter of the language"
+            hint += ", or compare captions by the vectors of a sentence encoder"
+            raise InputError(f"captions of image {row}", got, hint=hint)
 
 
 def _count_letters(text: str) -> int:
     return sum(map(str.isalpha, text))
 
 
-class _Patterns(NamedTuple):
-    word: Any
-    form: Any
-    invisible: Any
-    apostrophe: Any
-    gershayim: Any
-    katakana: Any
-    runs: list[Any]
-
-
 @cache
-def _patterns() -> _Patterns:
+def _patterns() -> SimpleNamespace:
     """Compile the patterns that ASCII captions do not need, on first use."""
     import regex
 
@@ -162,12 +151,11 @@ def _patterns() -> _Patterns:
     begins = r"[[\p{L}\p{N}]--[\u115f\u1160\u3164\uffa0]]"  # these letters of Hangul are blank
     goes_on = rf"[{begins}\p{{M}}]"
     inner = rf"""'(?={begins})|(?<=\p{{Hebrew}}\p{{M}}*)"(?=\p{{Hebrew}})|(?<=l)·(?=l)"""
-    return _Patterns(
+    return SimpleNamespace(
         word=compiled(rf"{begins}{goes_on}*+(?:(?:{inner}){goes_on}*+)*+"),
         form=compiled(r"[\ufb00-\ufdff\ufe70-\uffef]+"),
-        invisible=compiled(
-            r"[[\p{Default_Ignorable_Code_Point}\p{Me}]--[\u200b\u115f\u1160\u3164\uffa0]]+"  # Me: an enclosing keycap
-        ),
+        # Me: an enclosing keycap
+        invisible=compiled(r"[[\p{Default_Ignorable_Code_Point}\p{Me}]--[\u200b\u115f\u1160\u3164\uffa0]]+"),
         apostrophe=compiled(rf"(?<={goes_on})[\u2019\u2018\u201b\u02bc\u02bb\u00b4\u05f3](?={begins})"),
         gershayim=compiled(r"(?<=\p{Hebrew}\p{M}*)\u05f4(?=\p{Hebrew})"),
         katakana=compiled(r"[\p{Katakana}ー]+"),

@@ -27,7 +27,7 @@ from contml.labels.caption_words import caption_tokens, spelling, split_words, t
 from contml.labels.items import ItemLabels
 from contml.labels.word_vectors import WordVectors, load_word_vectors as load_word_vectors, vector_matrix, vector_source
 from contml.transport import set_distances
-from contml.transport.bags import WordCosts, check_weights, most_words, pack, take, whole_weights
+from contml.transport.bags import WordCosts, check_weights, pack, take, whole_weights
 from contml.transport.caption_distances import word_movers_distance, word_movers_plan
 
 T = TypeVar("T")
@@ -111,10 +111,7 @@ class CaptionSets(ItemLabels):
 
     def text(self, row: int) -> str:
         """Return the captions of an image, one per line."""
-        captions = self._captions[int(self.kept[row])]
-        return super().text(row) or "\n".join(
-            _SPACED.sub("", " ".join(text.split())) for text in captions if text.strip()
-        )
+        return super().text(row) or "\n".join(_SPACED.sub("", _line(text)) for text in CaptionSets.plain(self, row))
 
 
 class CaptionLabels(CaptionSets):
@@ -182,11 +179,9 @@ class CaptionLabels(CaptionSets):
         usable = np.diff(np.concatenate(([0], np.cumsum(sizes > 0)))[captions.starts])  # captions of each image
         empty_images = np.flatnonzero(usable == 0)
         if len(empty_images) and empty == "refuse":
-            raise InputError(
-                f"image {empty_images[0]}",
-                f"no caption with a word that has a vector ({len(empty_images)} such images)",
-                hint="omit them, give vectors for their words, or set empty=drop",
-            )
+            got = f"no caption with a word that has a vector ({len(empty_images)} such images)"
+            hint = "omit them, give vectors for their words, or set empty=drop"
+            raise InputError(f"image {empty_images[0]}", got, hint=hint)
         if len(empty_images) == len(usable):
             raise InputError("captions", f"no word has a vector in any of {len(usable)} images")
         super().__init__(kept=torch.from_numpy(np.flatnonzero(usable)))
@@ -258,10 +253,8 @@ class CaptionLabels(CaptionSets):
         # On the CPU, bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
-        row_ids, among_ids = rows.cpu().numpy(), among.cpu().numpy()
-        distances, neighbours = nearest_sets(
-            take(self._bags, row_ids), row_ids, take(self._bags, among_ids), among_ids, k, self._costs, memory, progress
-        )
+        sides = [(take(self._bags, ids), ids) for ids in (rows.cpu().numpy(), among.cpu().numpy())]
+        distances, neighbours = nearest_sets(*sides[0], *sides[1], k, self._costs, memory, progress)
         return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(neighbours).to(self.device))
 
     def _contents(self) -> str:
@@ -270,11 +263,6 @@ class CaptionLabels(CaptionSets):
     @property
     def _known_words(self) -> Set[str]:
         return set(self.words)
-
-    @property
-    def longest(self) -> int:
-        """The number of distinct words of the longest caption."""
-        return most_words(self._bags)
 
 
 def _line(text: str) -> str:

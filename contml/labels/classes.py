@@ -70,9 +70,8 @@ class ClassLabels(ItemLabels):
         self, rows: Rows | LabelSpace = None, cols: Rows | LabelSpace = None, *, memory: int = MEMORY
     ) -> Tensor:
         """Return 0 within a class and 1 between classes, `[R, C]` in float32."""
-        if isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
-            return super().pairwise(rows, cols, memory=memory)
-        if type(self).distances is not ClassLabels.distances:
+        has_own = type(self).distances is not ClassLabels.distances
+        if has_own or isinstance(rows, LabelSpace) or isinstance(cols, LabelSpace):
             return super().pairwise(rows, cols, memory=memory)
         ids = self.class_ids  # needs no check and no temporaries
         r, c = (ids if index is None else ids[as_rows(index, len(ids), ids.device)] for index in (rows, cols))

@@ -51,9 +51,8 @@ class ItemLabels(LabelSpace):
             if isinstance(mine[name], Mapping) and isinstance(others[name], Mapping):
                 mine[name] = {**others[name], **mine[name]}
             elif not _equal(mine[name], others[name]):
-                raise InputError(
-                    f"labels: {name}", f"{others[name]!r:.60}", f"must be {mine[name]!r:.60} in both spaces"
-                )
+                allowed = f"must be {mine[name]!r:.60} in both spaces"
+                raise InputError(f"labels: {name}", f"{others[name]!r:.60}", allowed)
         mine |= {name: _concatenated(mine[name], others[name]) for name in self.item_arguments}
         whole = self._made(mine)
         if self.root._texts or other.root._texts:
@@ -114,6 +113,13 @@ class ItemLabels(LabelSpace):
             return None
         low, high = (self.of_vectors(vectors[[row]] + end).plain(0) for end in (-bound, bound))
         return low, high
+
+    def _replaced(self, **packed: Tensor) -> Self:
+        """Return labels of this kind with other packed labels, as a new root without texts."""
+        labels = self.as_root()
+        labels.__dict__.update(packed)
+        labels.rows, labels._texts, labels._identity = torch.arange(len(labels), device=self.device), (), ()
+        return labels
 
     def _made(self, arguments: Mapping[str, Any]) -> Self:
         """Return a space made from these arguments, with the unit, title and part names of this one."""

@@ -67,9 +67,9 @@ class JudgedItems(LabelSpace):
         return len(self.offsets) - 1
 
     @property
-    @abstractmethod
     def judged(self) -> int:
-        """The number of triplets, or of pairs of a query and an item, of the root."""
+        """The number of judged pairs, of triplets, or of pairs of a query and an item, of the root."""
+        return self.count
 
     @property
     def used(self) -> _Mask:
@@ -95,6 +95,12 @@ class JudgedItems(LabelSpace):
     @abstractmethod
     def keep_items(self, items: _Mask) -> Self:
         """Return all items, with judgments only of the items where `items`, bool `[N]`, is True."""
+
+    def _without_judgments(self, items: int) -> Self:
+        """Return a space of this kind of so many items, whose judgments are set later."""
+        made = type(self).__new__(type(self))
+        JudgedItems.__init__(made, items)
+        return made
 
     @abstractmethod
     def _renumbered(self, rows: _Integers, items: int) -> Self:
@@ -280,9 +286,8 @@ class PairLabels(JudgedItems, ItemLabels):
         values = as_numbers("similarities", similarities, "numbers [judgments]").double()
         top = float(values.max()) if largest is None and values.numel() else float(largest or 0)
         if values.numel() and not float(values.max()) <= top:
-            raise InputError(
-                "similarities", f"{float(values.max()):g}", f"must be at most {top:g}, that of equal items"
-            )
+            allowed = f"must be at most {top:g}, that of equal items"
+            raise InputError("similarities", f"{float(values.max()):g}", allowed)
         return cls(pairs, top - values, items, unit)
 
     def _set(self, pairs: Tensor, judged: Tensor) -> None:
@@ -294,11 +299,6 @@ class PairLabels(JudgedItems, ItemLabels):
         self.members, self.offsets = rows.flatten().numpy(), 2 * np.arange(len(rows) + 1)
 
     @property
-    def judged(self) -> int:
-        """The number of judged pairs of the root."""
-        return self.count
-
-    @property
     def contradictions(self) -> int:
         """The number of pairs with judgments that differ."""
         return int((self.root.judged_pairs.spreads > 0).sum())
@@ -308,9 +308,8 @@ class PairLabels(JudgedItems, ItemLabels):
         pairs, text = self.judged_pairs, self.measure.text
         if not len(pairs.rows):
             return f"no judged pair{self._left_out()}"
-        several = int((pairs.counts > 1).sum())
         counts = "each judged once"
-        if several:
+        if several := int((pairs.counts > 1).sum()):
             total, differing = int(pairs.counts.sum()), int((pairs.spreads > 0).sum())
             counts = f"{total:,} judgments; {several:,} with several, which differ in {differing:,}"
         low, high = text(float(pairs.distances.min()), unit=False), text(float(pairs.distances.max()))
@@ -346,8 +345,7 @@ class PairLabels(JudgedItems, ItemLabels):
 
     def _of(self, pairs: Tensor, judged: Tensor, items: int) -> Self:
         """Return these judgments as a new root, with the unit and title of this one."""
-        made = type(self).__new__(type(self))
-        JudgedItems.__init__(made, items)
+        made = self._without_judgments(items)
         made._set(pairs, judged)
         made.unit, made.measure, made.title = self.unit, self.measure, self.title
         if items == len(self.root):
@@ -527,11 +525,6 @@ class TripletLabels(JudgedItems):
         self.__dict__.pop("_index", None)  # of other triplets
 
     @property
-    def judged(self) -> int:
-        """The number of triplets."""
-        return self.count
-
-    @property
     def contradictions(self) -> int:
         """The number of triplets whose judges do not all give one answer."""
         return int(((self.counts > 0).sum(1) > 1).sum())
@@ -574,11 +567,11 @@ class TripletLabels(JudgedItems):
         """The triplets sorted by their rarest item: their numbers, and the position at which each item begins."""
         degree = np.bincount(self.members, minlength=len(self))
         rarest = np.take_along_axis(self.triplets, degree[self.triplets].argmin(1)[:, None], axis=1)[:, 0]
-        return np.argsort(rarest, kind="stable"), _starts(rarest, len(self))
+        starts = np.concatenate(([0], np.bincount(rarest, minlength=len(self)).cumsum()))
+        return np.argsort(rarest, kind="stable"), starts
 
     def _renumbered(self, rows: _Integers, items: int) -> Self:
-        renumbered = type(self).__new__(type(self))
-        JudgedItems.__init__(renumbered, items)
+        renumbered = self._without_judgments(items)
         renumbered._set(rows[self.triplets], self.counts)
         return renumbered
 
@@ -590,14 +583,6 @@ def _slices(starts: _Integers, rows: _Integers) -> _Integers:
     """Return the entries `starts[row]` to `starts[row + 1]` of some rows, one after the other."""
     counts = starts[rows + 1] - starts[rows]
     return np.repeat(starts[rows] - counts.cumsum() + counts, counts) + np.arange(counts.sum())
-
-
-def _starts(owners: _Integers, count: int) -> _Integers:
-    """Return the position at which the entries of each of `count` sorted owners begin, `[count + 1]`.
-
-    The last entry is the number of entries.
-    """
-    return np.concatenate(([0], np.bincount(owners, minlength=count).cumsum()))
 
 
 def _counts(answers: Tensor, rows: _Integers) -> _Floats:
@@ -758,10 +743,9 @@ class RankingLabels(JudgedItems):
         lists = f"{self.count:,} {'query' if self.count == 1 else 'queries'} with {each}, {sizes.sum():,} in all"
         values = f"{self.of}s {low:g} to {high:g}"
         values += f"; {self.contradictions:,} pairs have values that differ" if self.contradictions else ""
-        dropped = (
-            f"; {self.dropped:,} queries dropped, without two items of different {self.of}s" if self.dropped else ""
-        )
-        return f"{lists}; {values}{dropped}{self._left_out()}"
+        if self.dropped:
+            values += f"; {self.dropped:,} queries dropped, without two items of different {self.of}s"
+        return f"{lists}; {values}{self._left_out()}"
 
     def keep(self, judgments: _Mask) -> Self:
         """Return the same items with the lists of some of the queries."""
@@ -822,8 +806,7 @@ class RankingLabels(JudgedItems):
         return lists
 
     def _renumbered(self, rows: _Integers, items: int) -> Self:
-        renumbered = type(self).__new__(type(self))
-        JudgedItems.__init__(renumbered, items)
+        renumbered = self._without_judgments(items)
         renumbered.of, renumbered.highest, renumbered.dropped = self.of, self.highest, self.dropped
         renumbered._set(rows[self.members], self.offsets, self.values, self.given)
         return renumbered

@@ -75,8 +75,7 @@ class MatrixLabels(ItemLabels):
             values = values if values.dtype == torch.float64 else values.float()
             shape = list(values.shape)
             if values.ndim != 2 or not shape[1] or (anchors is None and shape[0] != shape[1]):
-                allowed = "must have a row for each item, or give anchors"
-                raise InputError("label distances", str(shape), allowed)
+                raise InputError("label distances", str(shape), "must have a row for each item, or give anchors")
             if anchors is not None:
                 if isinstance(anchors, Tensor) and anchors.device.type != "cpu":
                     positions = anchors  # a check would wait for the GPU
@@ -155,7 +154,10 @@ class MatrixLabels(ItemLabels):
 
     def fingerprint(self) -> str:
         """Return a hash of the whole matrix and of the rows in the space, for caches. A file is read once."""
-        content = self._matrix if isinstance(self._matrix, Tensor) else self._matrix.digest()
+        content: Any = self._matrix
+        if isinstance(content, _MatrixFile):
+            with content.path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
         return fingerprint(type(self), content, self.anchors, self.kind, self.positions)
 
     def _entries(self, matrix: Tensor, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -211,8 +213,7 @@ class _MatrixFile:
             opened(path).close()
             self.array = np.lib.format.open_memmap(path, mode="r")
         except FileNotFoundError:
-            hint = "give the .npy file of a matrix of label distances"
-            raise InputError(str(path), "no such file", hint=hint) from None
+            raise InputError(str(path), "no such file", hint="give the .npy file of label distances") from None
         except InputError:
             raise
         except (ValueError, EOFError, OSError) as error:
@@ -224,11 +225,6 @@ class _MatrixFile:
         if np.abs(np.asarray(self.array.diagonal(), dtype=np.float64)).max() != 0:
             hint = "similarities? save 1 - similarity, with numpy.fill_diagonal(matrix, 0)"
             raise InputError(str(path), "the diagonal is not 0", "must be 0 from each item to itself", hint)
-
-    def digest(self) -> str:
-        """Return a hash of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def __reduce__(self) -> tuple[type[_MatrixFile], tuple[Path]]:
         return _MatrixFile, (self.path,)

@@ -89,21 +89,18 @@ class PoseLabels(ItemLabels):
             raise InputError("visible", "no item with enough joints", f"must be more than half of {joint_count} joints")
         invalid = (~joints.isfinite().all(2) & mask).any(1) & enough
         if bool(invalid.any()):
-            raise InputError(
-                f"item {int(invalid.nonzero()[0, 0])}", "a visible joint is not finite", "must be finite numbers"
-            )
+            subject = f"item {int(invalid.nonzero()[0, 0])}"
+            raise InputError(subject, "a visible joint is not finite", "must be finite numbers")
         mask = mask[self.kept]
         joints = torch.where(mask[:, :, None], joints[self.kept], 0)
         if normalize:
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
         limbs = [[int(joint) for joint in limb] for limb in skeleton]
-        invalid_limbs = [
-            limb for limb in limbs if len(limb) != 2 or not all(0 <= joint < joint_count for joint in limb)
-        ]
-        if invalid_limbs:
-            allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
-            raise InputError("skeleton", f"joints {tuple(invalid_limbs[0])}", allowed)
+        for limb in limbs:
+            if len(limb) != 2 or not all(0 <= joint < joint_count for joint in limb):
+                allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
+                raise InputError("skeleton", f"joints {tuple(limb)}", allowed)
         self._form = {"normalize": normalize, "skeleton": limbs, "dim": dim}
         self.unit = f"{'person scales' if normalize else unit}, over {joint_count} joints"
         joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
@@ -175,6 +172,5 @@ def _normalized(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:
     smallest_scale = 1e-9 * joints.abs().amax((1, 2), keepdim=True)
     if not bool((scale > smallest_scale).all()):
         row = int(rows[int((scale <= smallest_scale)[:, 0, 0].nonzero()[0, 0])])
-        got, allowed = "all visible joints are in one place", "must differ, to be normalized"
-        raise InputError(f"item {row}", got, allowed)
+        raise InputError(f"item {row}", "all visible joints are in one place", "must differ, to be normalized")
     return centred / scale

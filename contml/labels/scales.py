@@ -51,8 +51,9 @@ class OrdinalLabels(ItemLabels):
         for item, value in enumerate(values):
             if is_missing(value) or not is_hashable(value):
                 raise InputError(f"label of item {item}", repr(value), "must be a level: a number or a string")
-        if levels is None:
-            levels = _ordered_categories(labels)
+        dtype: Any = getattr(labels, "dtype", None)
+        if levels is None and getattr(dtype, "ordered", False):  # an ordered column of pandas
+            levels = list(dtype.categories)
         if levels is None:
             if words := [value for value in values if not isinstance(value, Real)]:
                 got = f"{words[0]!r} has no order"
@@ -101,18 +102,14 @@ class OrdinalLabels(ItemLabels):
         level = next((level for level in self.levels if str(level) == text.strip()), None)
         if level is None:
             names = [str(level) for level in self.levels]
-            raise InputError(
-                self.title, f"no level {text!r:.60}", f"must be one of {', '.join(names)}", did_you_mean(text, names)
-            )
+            allowed = f"must be one of {', '.join(names)}"
+            raise InputError(self.title, f"no level {text!r:.60}", allowed, did_you_mean(text, names))
         return level
 
     def of_vectors(self, vectors: Tensor) -> Self:
         """Return the levels nearest to these places on the scale `[M, 1]`."""
-        labels = self.as_root()
-        labels.ranks = (vectors[:, 0].to(self.device) * (len(self.levels) - 1)).round().long()
-        labels.ranks = labels.ranks.clamp(0, len(self.levels) - 1)
-        labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
-        return labels
+        highest = len(self.levels) - 1
+        return self._replaced(ranks=(vectors[:, 0].to(self.device) * highest).round().long().clamp(0, highest))
 
     def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
         if type(self).distances is not OrdinalLabels.distances:
@@ -121,15 +118,6 @@ class OrdinalLabels(ItemLabels):
 
     def _item_contents(self) -> Iterable[bytes]:
         return (repr(self.levels[rank]).encode() for rank in self.ranks.cpu().numpy())
-
-
-def _ordered_categories(labels: Any) -> Sequence[Hashable] | None:
-    """Return the categories of an ordered column of pandas, from the lowest to the highest.
-
-    Return None for all else.
-    """
-    dtype: Any = getattr(labels, "dtype", None)
-    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
 
 class GeoLabels(ItemLabels):
@@ -193,8 +181,7 @@ class GeoLabels(ItemLabels):
 
     def plain(self, row: int) -> Any:
         """Return latitude and longitude of an item, and its heading if it has one."""
-        heading = [] if self.headings is None else [float(self.headings[row])]
-        return [*self.places[row].tolist(), *heading]
+        return [*self.places[row].tolist(), *([] if self.headings is None else [float(self.headings[row])])]
 
     def arguments(self) -> dict[str, Any]:
         """Return the places, the headings, and the options."""
@@ -233,9 +220,8 @@ class GeoLabels(ItemLabels):
         parts = [Part(self.title, _degrees(x[0]), _degrees(y[0]), self.measure.text(distance))]
         if self.headings is not None:
             u, v = self.headings[[a]], self.headings[[b]]
-            parts.append(
-                Part("heading", f"{float(u):.0f}°", f"{float(v):.0f}°", f"{float(circular_difference(u, v, 360)):.0f}°")
-            )
+            texts = (f"{float(angle):.0f}°" for angle in (u, v, circular_difference(u, v, 360)))
+            parts.append(Part("heading", *texts))
         return parts
 
 
@@ -298,11 +284,8 @@ class CircularLabels(ItemLabels):
 
     def of_vectors(self, vectors: Tensor) -> Self:
         """Return the labels in the directions of these points `[M, 2]`."""
-        labels = self.as_root()
         angles = torch.atan2(vectors[:, 1], vectors[:, 0]).to(self.device, torch.float64)
-        labels.values = self._wrapped((angles * (self.period / 2 / math.pi)).round(decimals=9))
-        labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
-        return labels
+        return self._replaced(values=self._wrapped((angles * (self.period / 2 / math.pi)).round(decimals=9)))
 
     def _wrapped(self, values: Any) -> Any:
         """Return values from `start` on, below the next start."""

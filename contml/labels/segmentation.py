@@ -43,11 +43,9 @@ class SegmentationLabels(ItemLabels):
     def __init__(self, maps: Maps, classes: int, ignore: int | None = None, side: int | None = 112) -> None:
         maps, full_size = sized("maps", maps)
         packed = pack_maps(maps, classes, ignore, side)
-        empty = packed.areas.sum(1) == 0
-        if bool(empty.any()):
-            row, num_others = int(empty.nonzero()[0, 0]), int(empty.sum()) - 1
-            got = f"all pixels are ignored, and in {num_others} more maps"
-            raise InputError(f"label map {row}", got, hint="omit such maps")
+        if len(empty := (packed.areas.sum(1) == 0).nonzero()[:, 0]):
+            got = f"all pixels are ignored, and in {len(empty) - 1} more maps"
+            raise InputError(f"label map {int(empty[0])}", got, hint="omit such maps")
         super().__init__(masks=packed.masks, areas=packed.areas)
         size = full_size if side is None else (side, side)
         self._form = {"classes": classes, "ignore": ignore, "side": side, "size": size}
@@ -94,14 +92,8 @@ class SegmentationLabels(ItemLabels):
         parts = []
         for n in np.flatnonzero((x | y).any(1)).tolist():
             overlap = percent((x[n] & y[n]).sum() / (x[n] | y[n]).sum())
-            parts.append(
-                Part(
-                    self._part_name(n, f"class {n}"),
-                    percent(x[n].sum() / x.sum()),
-                    percent(y[n].sum() / y.sum()),
-                    f"{overlap} IoU",
-                )
-            )
+            share_x, share_y = (percent(each[n].sum() / each.sum()) for each in (x, y))
+            parts.append(Part(self._part_name(n, f"class {n}"), share_x, share_y, f"{overlap} IoU"))
         return parts
 
     def _select(self, index: Tensor) -> Self:

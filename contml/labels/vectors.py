@@ -91,10 +91,7 @@ class VectorLabels(ItemLabels):
 
     def of_vectors(self, vectors: Tensor) -> Self:
         """Return labels of these numbers, in the unit of `values`."""
-        labels = self.as_root()
-        labels.values = vectors.to(self.device, torch.float64)
-        labels.rows, labels._texts, labels._identity = torch.arange(len(vectors), device=self.device), (), ()
-        return labels
+        return self._replaced(values=vectors.to(self.device, torch.float64))
 
     @property
     def _scales(self) -> Tensor:
@@ -108,10 +105,8 @@ class VectorLabels(ItemLabels):
             return super().parts(a, b)
         order = differences.argsort(descending=True, stable=True)[:_LISTED].tolist()
         texts = [[self._written(value) for value in self.values[row].tolist()] for row in (a, b)]
-        return [
-            Part(self._part_name(n, f"number {n + 1}"), texts[0][n], texts[1][n], measure.text(float(differences[n])))
-            for n in order
-        ]
+        rows = ((self._part_name(n, f"number {n + 1}"), n, measure.text(float(differences[n]))) for n in order)
+        return [Part(name, texts[0][n], texts[1][n], difference) for name, n, difference in rows]
 
     def _written(self, value: float) -> str:
         """Return a number in the unit of the labels, as text."""
@@ -121,9 +116,7 @@ class VectorLabels(ItemLabels):
         return f"vectors of {self.values.shape[1]} numbers; unit: {self.unit}"
 
     def _compared_by(self) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
-        if type(self).distances is not VectorLabels.distances:
-            return None
-        return self.values, torch.sqrt
+        return (self.values, torch.sqrt) if type(self).distances is VectorLabels.distances else None
 
 
 class NumberLabels(VectorLabels):

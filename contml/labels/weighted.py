@@ -96,10 +96,8 @@ class WeightedLabels(ItemLabels):
             raise InputError("labels: weights", str(other.weights), f"must be {self.weights} in both spaces")
         pairs = zip(self.spaces, other.spaces, self.weights, strict=True)
         spaces: dict[LabelSpace, float] = {growing(a).joined(b): weight for a, b, weight in pairs}
-        both = [
-            torch.ones(len(each), len(self.spaces), dtype=torch.bool) if each.present is None else each.present.cpu()
-            for each in (self, other)
-        ]
+        masks = ((each, torch.ones(len(each), len(self.spaces), dtype=torch.bool)) for each in (self, other))
+        both = [ones if each.present is None else each.present.cpu() for each, ones in masks]
         present = None if self.present is None and other.present is None else torch.cat(both)
         whole = self._made({"spaces": spaces, "present": present})
         if self.root._texts or other.root._texts:
@@ -118,10 +116,8 @@ class WeightedLabels(ItemLabels):
             if title not in titles:
                 allowed = f"must be one of {', '.join(titles)}"
                 raise InputError("label", f"no label {title!r}", allowed, did_you_mean(str(title), titles))
-        items = [
-            growing(space).item(label[space.title]) if space.title in label else space[[0]].as_root()
-            for space in self.spaces
-        ]
+        given = ((space, space.title in label) for space in self.spaces)
+        items = [growing(s).item(label[s.title]) if is_given else s[[0]].as_root() for s, is_given in given]
         present = torch.tensor([[title in label for title in titles]])
         return self._made({"spaces": dict(zip(items, self.weights, strict=True)), "present": present})
 
@@ -204,13 +200,10 @@ class WeightedLabels(ItemLabels):
         """Return the labels of each item as bytes. An item without a label in a space adds no bytes for it."""
         if self.present is None:
             return super()._item_contents()
-        columns = [
-            (
-                content if present else b""
-                for content, present in zip(space._item_contents(), column.numpy(), strict=True)
-            )
-            for space, column in zip(self.spaces, self.present.T.cpu(), strict=True)
-        ]
+        columns = []
+        for space, column in zip(self.spaces, self.present.T.cpu().numpy(), strict=True):
+            pairs = zip(space._item_contents(), column, strict=True)
+            columns.append(content if present else b"" for content, present in pairs)
         return (b"/".join(contents) for contents in zip(*columns, strict=True))
 
     def _contents(self) -> str:

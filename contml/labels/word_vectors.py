@@ -121,9 +121,7 @@ def train_word_vectors(sentences: Sequence[Sequence[str]], dim: int = 100, seed:
 
     if not any(sentences):
         raise InputError("captions", "no words to train word vectors on", hint="give captions, or word vectors")
-    model = Word2Vec(
-        sentences=sentences, vector_size=dim, window=5, min_count=1, sg=1, epochs=_EPOCHS, workers=1, seed=seed
-    )
+    model = Word2Vec(sentences, vector_size=dim, window=5, min_count=1, sg=1, epochs=_EPOCHS, workers=1, seed=seed)
     return WordVectors(model.wv.index_to_key, model.wv.vectors)
 
 
