@@ -188,9 +188,8 @@ class ClassRetrieval:
 
     def scores(self) -> dict[str, Score]:
         """Return the metrics of `SCORES`, as means over the queries."""
-        return {
-            name: score_of(name, *(float(x.mean()) for x in values)) for name, values in self.query_scores().items()
-        }
+        found = self.query_scores().items()
+        return {name: score_of(name, *(float(x.mean()) for x in values)) for name, values in found}
 
     def average_precision(self) -> Values:
         """Return the average precision at R of each query."""
@@ -211,10 +210,7 @@ class ClassRetrieval:
         by_class = self.gallery_class.argsort(stable=True)
         class_ids, counts = torch.unique(self.query_class, return_counts=True)
         sorted_ids = self.gallery_class[by_class]
-        starts, stops = (
-            torch.searchsorted(sorted_ids, class_ids).tolist(),
-            torch.searchsorted(sorted_ids, class_ids, right=True).tolist(),
-        )
+        starts, stops = (torch.searchsorted(sorted_ids, class_ids, right=right).tolist() for right in (False, True))
         places, num_candidates = torch.arange(self.k), self.k + 1  # one more: the query itself may be among them
         queries = torch.split(self.query_class.argsort(stable=True), counts.tolist())
         for class_id, rows, start, end in zip(class_ids.tolist(), queries, starts, stops, strict=True):
@@ -317,14 +313,9 @@ def first_relevant(relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> F
     `nearer` is D for a ranking without a relevant item.
     """
     has_relevant, first_index = (relevant_in_group > 0).any(1), (relevant_in_group > 0).int().argmax(1, keepdim=True)
-    nearer, tied, tied_relevant = (
-        x.gather(1, first_index)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long())
-    )
-    return FirstRelevant(
-        torch.where(has_relevant, nearer, relevant_in_group.shape[1]),
-        torch.where(has_relevant, tied, 1),
-        torch.where(has_relevant, tied_relevant, relevant.clamp(max=1)),
-    )
+    found = (x.gather(1, first_index)[:, 0] for x in (ties.first, ties.size.long(), relevant_in_group.long()))
+    others: list[Any] = [relevant_in_group.shape[1], 1, relevant.clamp(max=1)]
+    return FirstRelevant(*(torch.where(has_relevant, x, other) for x, other in zip(found, others, strict=True)))
 
 
 def recall_by_chance(relevant: Tensor, irrelevant: Tensor, k: int) -> Tensor:

@@ -57,25 +57,27 @@ def cluster(embeddings: Numbers, k: int, *, seed: int = 0) -> Tensor:
     unique = distinct(x)
     if k >= len(unique.first_index):
         return unique.inverse
+    import faiss  # here: the import is slow
+
     points = x[unique.first_index]
     points = Frame(points, points).transform(points)
     centres = _first_centres(points, unique.counts, k, np.random.default_rng(seed))
-    return _kmeans(points, unique.counts, centres)[unique.inverse]
+    sizes = {"min_points_per_centroid": 1, "max_points_per_centroid": len(points)}
+    kmeans = faiss.Kmeans(points.shape[1], len(centres), niter=ITERATIONS, seed=0, **sizes)
+    kmeans.train(points.numpy(), weights=unique.counts.float().numpy(), init_centroids=centres.numpy())
+    return torch.from_numpy(kmeans.index.search(points.numpy(), 1)[1][:, 0])[unique.inverse]
 
 
 def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Generator) -> Tensor:
     """Draw points `[k, d]` with probability proportional to the squared distance to the nearest centre so far."""
-    chance = weights.double()
-    nearest = torch.full((len(points),), torch.inf)
+    chance, nearest = weights.double(), torch.full((len(points),), torch.inf)
     centre_indices: list[int] = []
-    per_round = max(1, k // _ROUNDS)
     while len(centre_indices) < k:
         p = (chance / chance.sum()).numpy()
-        to_draw = min(per_round, k - len(centre_indices), int(np.count_nonzero(p)))
+        to_draw = min(max(1, k // _ROUNDS), k - len(centre_indices), int(np.count_nonzero(p)))
         drawn = random.choice(len(points), to_draw, replace=False, p=p)
         centre_indices += drawn.tolist()
-        new_centres = points[torch.from_numpy(drawn)]
-        nearest = torch.minimum(nearest, _assign(points, new_centres)[1])
+        nearest = torch.minimum(nearest, _nearest(points, points[torch.from_numpy(drawn)]))
         nearest[centre_indices] = 0
         chance = weights * nearest.double()
         if not bool(chance.sum() > 0):  # in float32 all other points are at distance 0
@@ -84,29 +86,13 @@ def _first_centres(points: Tensor, weights: Tensor, k: int, random: np.random.Ge
     return points[centre_indices]
 
 
-def _assign(points: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the nearest centre of each point `[N]` and its squared distance, without an N x k matrix."""
-    squared = centres.square().sum(1)
-    nearest = torch.empty(len(points), dtype=torch.int64)
-    distance = torch.empty(len(points))
-    step = max(1, _ENTRIES // len(centres))
-    for start in range(0, len(points), step):
-        chunk = slice(start, start + step)
-        score = torch.addmm(squared, points[chunk], centres.T, alpha=-2)
-        distance[chunk], nearest[chunk] = score.min(1)
-        distance[chunk] += points[chunk].square().sum(1)
-    return nearest, distance.clamp_(min=0)
-
-
-def _kmeans(points: Tensor, weights: Tensor, centres: Tensor) -> Tensor:
-    import faiss
-
-    x = points.numpy()
-    kmeans = faiss.Kmeans(
-        x.shape[1], len(centres), niter=ITERATIONS, seed=0, min_points_per_centroid=1, max_points_per_centroid=len(x)
-    )
-    kmeans.train(x, weights=weights.float().numpy(), init_centroids=centres.numpy())
-    return torch.from_numpy(kmeans.index.search(x, 1)[1][:, 0])
+def _nearest(points: Tensor, centres: Tensor) -> Tensor:
+    """Return the squared distance of each point to its nearest centre `[N]`, without an N x k matrix."""
+    squared, distances = centres.square().sum(1), []
+    for chunk in torch.split(points, max(1, _ENTRIES // len(centres))):
+        score = torch.addmm(squared, chunk, centres.T, alpha=-2)
+        distances.append(score.min(1).values + chunk.square().sum(1))
+    return torch.cat(distances).clamp_(min=0)
 
 
 def cluster_scores(embeddings: Tensor, classes: Tensor) -> dict[str, Score]:
@@ -135,8 +121,7 @@ def contingency(classes: Numbers, clusters: Numbers) -> tuple[Tensor, Tensor, Te
     """
     ids = as_class_ids("classes", classes), as_class_ids("clusters", clusters)
     if len(ids[0]) != len(ids[1]) or not len(ids[0]):
-        got = f"{len(ids[1])} cluster ids, {len(ids[0])} class ids"
-        raise InputError("clusters", got, hint="give one of each per item")
+        raise InputError("clusters", f"{len(ids[1])} cluster ids, {len(ids[0])} class ids", hint="give one per item")
     x, y = (torch.unique(each, return_inverse=True)[1] for each in ids)
     intersections = torch.unique(x * (int(y.max()) + 1) + y, return_counts=True)[1]
     return x.bincount().double(), y.bincount().double(), intersections.double()

@@ -11,6 +11,7 @@ import hashlib
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -99,8 +100,8 @@ class Parts(work.Files[Part]):
         span = range(*map(int, key.split("-")[-3:-1]))
         try:
             tensors, values = load_tensors(path)
-            rows, embeddings, broken = tensors["rows"], tensors["embeddings"], dict(values["broken"])
-            digests = tensors["digests"]
+            rows, embeddings, digests = (tensors[name] for name in ("rows", "embeddings", "digests"))
+            broken = dict(values["broken"])
         except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
             return None
         is_complete = embeddings.dtype == torch.float32 and embeddings.ndim in (2, 3)
@@ -128,21 +129,17 @@ class Parts(work.Files[Part]):
         Raises:
             InputError: parts have embeddings of different shapes.
         """
-        names: list[str] = []
-        embeddings: list[Tensor] = []
-        broken: dict[str, str] = {}
-        digests: list[Tensor] = []
+        names, embeddings, broken, digests = list[str](), list[Tensor](), dict[str, str](), list[Tensor]()
         for item in self.items:
             part = self[item.key]
             digests.append(part.digests)
             broken |= {item.split.name(row): cause for row, cause in part.broken.items()}
             names += [item.split.name(row) for row in part.rows.tolist()]
-            if not len(part.embeddings):
-                continue
-            if embeddings and part.embeddings.shape[1:] != embeddings[0].shape[1:]:
+            if len(part.embeddings):
+                embeddings.append(part.embeddings)
+            if embeddings and embeddings[-1].shape[1:] != embeddings[0].shape[1:]:
                 problem = f"embeddings {list(part.embeddings.shape)} after others of {list(embeddings[0].shape[1:])}"
                 raise InputError(str(self._root), problem, hint="remove this folder of an interrupted run")
-            embeddings.append(part.embeddings)
         return names, torch.cat(embeddings or [torch.zeros(0, 0)]).numpy(), broken, _content(digests)
 
 
@@ -188,24 +185,20 @@ class Rows:
             raise InputError(str(self), f"other files on {socket.gethostname()}, or changed meanwhile", hint=hint)
 
 
+@dataclass
 class EmbedRows:
     """The work on a part: embeds its rows, in this process or on another machine.
 
     The arguments are as in `embed_to`.
     """
 
-    def __init__(
-        self,
-        splits: Mapping[str, Split],
-        model: nn.Module,
-        images: Images,
-        device: torch.device | str,
-        batch_size: int = BATCH,
-        maps: bool = False,
-        refuse_broken: bool = False,
-    ) -> None:
-        self.splits, self.model, self.images, self.device = splits, model, images, device
-        self.batch_size, self.maps, self.refuse_broken = batch_size, maps, refuse_broken
+    splits: Mapping[str, Split]
+    model: nn.Module
+    images: Images
+    device: torch.device | str
+    batch_size: int = BATCH
+    maps: bool = False
+    refuse_broken: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "model": copy.deepcopy(self.model).cpu()}
@@ -219,15 +212,9 @@ class EmbedRows:
         """Return the embeddings of a part."""
         split, model = self.splits[item.split_name], self.model
         item.check(split)
-        rows, embeddings = embed_rows(
-            model,
-            split,
-            self.images,
-            [*item.rows],
-            device=self.device,
-            batch_size=self.batch_size,
-            function=model.maps if self.maps else None,  # type: ignore[arg-type]  # an `EmbeddingModel`
-        )
+        function: Any = model.maps if self.maps else None  # of an `EmbeddingModel`
+        options = {"device": self.device, "batch_size": self.batch_size, "function": function}
+        rows, embeddings = embed_rows(model, split, self.images, [*item.rows], **options)
         broken = {row: self.images.left_out[split.name(row)] for row in sorted({*item.rows} - {*rows.tolist()})}
         if broken and self.refuse_broken:
             got = f"cannot be decoded ({len(broken)} such images)"

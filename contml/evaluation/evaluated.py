@@ -193,10 +193,9 @@ class Evaluated:
             return ""
         if selection.interval is not None and abs(selection.difference) > selection.interval:
             return ""
-        message = (
-            f"the validation split of {selection.queries:,} {'query' if selection.queries == 1 else 'queries'} "
-            f"is too small to distinguish epoch {epoch_text([self.epoch])} from epoch {self.epochs}"
-        )
+        queries = f"{selection.queries:,} {'query' if selection.queries == 1 else 'queries'}"
+        epochs = f"epoch {epoch_text([self.epoch])} from epoch {self.epochs}"
+        message = f"the validation split of {queries} is too small to distinguish {epochs}"
         if selection.interval is None:
             return message
         measure = self.evaluation.measure_of(selection.metric) or PLAIN
@@ -297,10 +296,8 @@ def summary(evaluation: Evaluation) -> list[list[str]]:
         rows.append([title, MISSING, model, *others, percent(score.normalized())])
     if kind.ranked:
         # A random embedding has correlation 0, the label distance itself 1: the correlation is normalized already.
-        spearman = evaluation.spearman
-        rows.append(
-            ["Spearman, embedding and label distance", MISSING, score_text(spearman), "0", "1", percent(spearman)]
-        )
+        title, value = "Spearman, embedding and label distance", evaluation.spearman
+        rows.append([title, MISSING, score_text(value), "0", "1", percent(value)])
     return rows
 
 

@@ -92,12 +92,10 @@ class GradedMetrics:
         """Return H-AP and Kendall's tau. A metric that no query defines is omitted."""
         precision, random, relevance, tau = torch.cat(self._statistics).T
         scores: dict[str, Score] = {}
-        relevant = relevance > 0
-        if bool(relevant.any()):
+        if bool((relevant := relevance > 0).any()):
             values = (float((x[relevant] / relevance[relevant]).mean()) for x in (precision, random))
             scores["hap"] = score_of("hap", *values)
-        defined = tau.isfinite()
-        if bool(defined.any()):
+        if bool((defined := tau.isfinite()).any()):
             scores["kendall"] = score_of("kendall", float(tau[defined].mean()), 0.0)
         return scores
 
@@ -129,10 +127,8 @@ def median_above_0(label_distances: Tensor) -> float:
 
 def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor) -> Tensor:
     """Compute label distances of a sample of queries and gallery items `[P]`, float32 on the CPU."""
-    random = np.random.default_rng(0)
-    rows, cols = (
-        torch.from_numpy(np.sort(random.permutation(len(x))[:size])) for x, size in zip((q, g), _SAMPLE, strict=True)
-    )
+    random, sizes = np.random.default_rng(0), zip((len(q), len(g)), _SAMPLE, strict=True)
+    rows, cols = (torch.from_numpy(np.sort(random.permutation(count)[:size])) for count, size in sizes)
     d = labels.filled(q[rows], g[cols]).cpu()
     return d[data.query_group[rows, None] != data.gallery_group[cols]]
 
@@ -142,15 +138,14 @@ def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
 
     `contml.evaluation._graded_loops` describes the rows of the result.
     """
-    from contml.evaluation._graded_loops import order_statistics  # here: it imports numba
+    from contml.evaluation import _graded_loops  # here: it imports numba
 
-    arrays = (x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance))
-    distances, order, key, by_key, rel = arrays
+    compute: Any = _graded_loops.order_statistics
+    arrays = [x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance)]
     out = np.empty((4, len(keys)))
 
     def work(share: slice) -> None:
-        rows = (distances[share], order[share], key[share], by_key[share], rel[share])
-        order_statistics(*rows, out[:, share])
+        compute(*(array[share] for array in arrays), out[:, share])
 
     rows_in_threads(work, len(keys), keys.numel())
     return torch.from_numpy(out)

@@ -131,8 +131,8 @@ def _pairs(embeddings: Tensor, labels: PairLabels, skipped: int) -> tuple[Evalua
     values = torch.from_numpy(spearman_values(distances, pairs.distances.numpy()))
     scores = {"judged_spearman": score_of("judged_spearman", float(values.mean()), 0.0, ceiling(pairs))}
     intervals = {"judged_spearman": half_width(values, pairs.rows)}
-    order = torch.arange(labels.count)
-    found = Judged(labels, order, values, torch.from_numpy(distances), embeddings.cpu(), pairs.rows)
+    decided = values, torch.from_numpy(distances)
+    found = Judged(labels, torch.arange(labels.count), *decided, embeddings.cpu(), pairs.rows)
     evaluation = _evaluation("pairs", labels.count, 0, scores, intervals, skipped)
     return replace(evaluation, unit=labels.unit, measure=labels.measure), found
 
@@ -152,14 +152,8 @@ def _triplets(embeddings: Tensor, labels: TripletLabels, skipped: int) -> tuple[
     }
     items = torch.from_numpy(labels.triplets)
     intervals = {name: half_width_of_share(torch.from_numpy(each), items) for name, each in values.items()}
-    found = Judged(
-        labels,
-        torch.arange(labels.count),
-        torch.from_numpy(values["triplet_accuracy"]),
-        torch.from_numpy(np.sqrt(distances)),
-        embeddings.cpu(),
-        items,
-    )
+    decided = torch.from_numpy(values["triplet_accuracy"]), torch.from_numpy(np.sqrt(distances))
+    found = Judged(labels, torch.arange(labels.count), *decided, embeddings.cpu(), items)
     return _evaluation("triplets", labels.count, 0, scores, intervals, skipped), found
 
 
@@ -171,8 +165,8 @@ def _rankings(embeddings: Tensor, labels: RankingLabels, skipped: int) -> tuple[
         model[judgment], random[judgment] = ndcg(distances[start:end], labels.gains[start:end])
     scores = {"judged_ndcg": score_of("judged_ndcg", float(model.mean()), float(random.mean()), 1.0)}
     intervals = {"judged_ndcg": half_width(torch.from_numpy(model))}
-    parts = (torch.arange(labels.count), torch.from_numpy(model), torch.from_numpy(np.sqrt(distances)))
-    found = Judged(labels, *parts, embeddings.cpu(), None)
+    decided = torch.from_numpy(model), torch.from_numpy(np.sqrt(distances))
+    found = Judged(labels, torch.arange(labels.count), *decided, embeddings.cpu(), None)
     judged = len(labels.members) - labels.count
     return _evaluation("rankings", labels.count, judged, scores, intervals, skipped), found
 
@@ -230,13 +224,11 @@ def _judge(counts: _Floats) -> tuple[_Floats, _Floats]:
     return accuracy / judges[:, 0], agreement
 
 
-Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-
 #: Draws of noise for the ceiling.
 _DRAWS = 20
 
 
-def spearman_values(x: Floats, y: Floats) -> Floats:
+def spearman_values(x: _Floats, y: _Floats) -> _Floats:
     """Compute values of pairs `[P]` whose mean is Spearman's correlation of x and y `[P]`.
 
     They are NaN if x or y is constant.

@@ -65,60 +65,42 @@ class Metric(NamedTuple):
 METRICS_AT_K = {
     "recall": Metric("Recall", "share of the queries with an item of their class among the K nearest"),
     "label_distance": Metric("mean label distance", "mean label distance of the K nearest", "lower", high=math.inf),
-    "ndcg": Metric(
-        "nDCG", "sum of 1 / (1 + label distance) / log2(rank + 1) of the K nearest, divided by that of the best ranking"
-    ),
-    "bleu": Metric(
-        "BLEU",
+    "ndcg": Metric("nDCG",
+        "sum of 1 / (1 + label distance) / log2(rank + 1) of the K nearest, divided by that of the best ranking"),
+    "bleu": Metric("BLEU",
         "precision of n-grams of 1 to K words against the references, with a penalty for short captions",
-        ks=(1, 2, 3, 4),
-    ),
-}
+        ks=(1, 2, 3, 4)),
+}  # fmt: skip
 #: Metrics without a K.
 METRICS = {
-    "map_at_r": Metric(
-        "MAP@R", "sum of the precisions at the relevant items among the R nearest, divided by R, the size of the class"
-    ),
-    "r_precision": Metric(
-        "R-precision", "share of the R nearest that are of the query's class; R is the size of the class"
-    ),
+    "map_at_r": Metric("MAP@R",
+        "sum of the precisions at the relevant items among the R nearest, divided by R, the size of the class"),
+    "r_precision": Metric("R-precision",
+        "share of the R nearest that are of the query's class; R is the size of the class"),
     "nmi": Metric("NMI", "normalized mutual information of classes and k-means clusters"),
     "f1": Metric("F1", "'in one cluster' as a prediction of 'in one class', over pairs of items"),
-    "label_distance_area": Metric(
-        "area under the label distance", "mean of label_distance@K over K = 1 ... 100", "lower", high=math.inf
-    ),
-    "hap": Metric(
-        "H-AP", "hierarchical average precision: average precision for graded relevance, over the whole ranking"
-    ),
-    "kendall": Metric(
-        "Kendall's tau", "Kendall's tau-b of embedding distance and label distance, mean over the queries", low=-1.0
-    ),
-    "spearman": Metric(
-        "Spearman", "rank correlation of embedding distance and label distance over all pairs", low=-1.0
-    ),
+    "label_distance_area": Metric("area under the label distance",
+        "mean of label_distance@K over K = 1 ... 100", "lower", high=math.inf),
+    "hap": Metric("H-AP",
+        "hierarchical average precision: average precision for graded relevance, over the whole ranking"),
+    "kendall": Metric("Kendall's tau",
+        "Kendall's tau-b of embedding distance and label distance, mean over the queries", low=-1.0),
+    "spearman": Metric("Spearman",
+        "rank correlation of embedding distance and label distance over all pairs", low=-1.0),
     "cider_d": Metric("CIDEr-D", "CIDEr with clipped counts and a penalty for other lengths, times 10", high=10.0),
-    "cider": Metric(
-        "CIDEr", "mean cosine of the tf-idf vectors of n-grams of a caption and its references, n = 1 to 4"
-    ),
+    "cider": Metric("CIDEr",
+        "mean cosine of the tf-idf vectors of n-grams of a caption and its references, n = 1 to 4"),
     "rouge_l": Metric("ROUGE-L", "F score of the longest common subsequence with the references"),
-    "judged_spearman": Metric(
-        "Spearman, judged pairs",
-        "rank correlation of embedding distance and judged distance, over judged pairs",
-        low=-1.0,
-    ),
-    "triplet_accuracy": Metric(
-        "triplet accuracy",
-        "share of the judged triplets that the model answers as most judges do: 2AFC, or the odd one out of three",
-    ),
-    "judge_agreement": Metric(
-        "agreement with a judge", "share of the judges who gave the model's answer to a triplet, mean over triplets"
-    ),
-    "judged_ndcg": Metric(
-        "judged nDCG",
+    "judged_spearman": Metric("Spearman, judged pairs",
+        "rank correlation of embedding distance and judged distance, over judged pairs", low=-1.0),
+    "triplet_accuracy": Metric("triplet accuracy",
+        "share of the judged triplets that the model answers as most judges do: 2AFC, or the odd one out of three"),
+    "judge_agreement": Metric("agreement with a judge",
+        "share of the judges who gave the model's answer to a triplet, mean over triplets"),
+    "judged_ndcg": Metric("judged nDCG",
         "sum of gain / log2(rank + 1) over the judged items of a query, divided by that of the best ranking; the gain "
-        "is the grade, or 1 / (1 + distance)",
-    ),
-}
+        "is the grade, or 1 / (1 + distance)"),
+}  # fmt: skip
 
 
 def metric_of(name: str) -> Metric:

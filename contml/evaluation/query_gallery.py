@@ -139,15 +139,13 @@ class QueryGallery:
         """
         from contml.distances._nearest_loops import summarize_rows  # here: it imports numba
 
-        d, query_groups, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
+        d, asked, groups = (x.numpy() for x in (label_distances, self.query_group[part], self.gallery_group))
         near, positions = np.empty((len(d), k), d.dtype), np.empty((len(d), k), np.int64)
         sums = np.empty((3, len(d)))
 
         def work(share: slice) -> None:
             buffers = np.empty(2 * k, d.dtype), np.empty(2 * k, np.int64)
-            summarize_rows(
-                d[share], query_groups[share], groups, near[share], positions[share], sums[:, share], *buffers
-            )
+            summarize_rows(d[share], asked[share], groups, near[share], positions[share], sums[:, share], *buffers)
 
         rows_in_threads(work, len(d), d.size)
         count, distance, gain = torch.from_numpy(sums)

@@ -186,11 +186,9 @@ class Evaluation:
 
     def numbers(self) -> dict[str, float]:
         """Return the metrics of the model by name, at the K that tables show. A training logs these numbers."""
-        curve_values = {
-            f"{name}@{k}": curve.model[k - 1] for name, curve in self.curves.items() for k in self.shown_k(name)
-        }
+        at_k = {f"{name}@{k}": curve.model[k - 1] for name, curve in self.curves.items() for k in self.shown_k(name)}
         scores = {name: score.model for name, score in self.scores.items()}
-        return {"spearman": self.spearman, **curve_values, **scores, self.headline: self.main.model}
+        return {"spearman": self.spearman, **at_k, **scores, self.headline: self.main.model}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and lists for JSON. A correlation that does not exist is None."""

@@ -27,17 +27,7 @@ from contml.evaluation.graded import GradedMetrics
 from contml.evaluation.intervals import half_width, items_of_queries
 from contml.evaluation.metrics import Ties, check_metrics, discounts, gains, mean_label_distance_at, ndcg_at, spearman
 from contml.evaluation.query_gallery import Ks, QueryGallery, as_embeddings, as_ks, as_row_numbers, at_each_k
-from contml.evaluation.results import (
-    RECALL_AT,
-    Curve,
-    Evaluation,
-    Ranking,
-    Retrieval,
-    Score,
-    curve_of,
-    headline_k,
-    score_of,
-)
+from contml.evaluation.results import RECALL_AT, Evaluation, Ranking, Retrieval, Score, curve_of, headline_k, score_of
 from contml.labels.base import LabelSpace, check_label_space
 
 #: The largest K of the curves, except Recall's.
@@ -151,20 +141,11 @@ def evaluate(
         better = "lower" if oracle < random else "higher"
         fields["scores"][name], query_scores[name] = Score(name, better, model, random, oracle), values[0]
     ranking = _ranking(rankings, q, g, data.distances(*pairs).sqrt(), x, query_scores, main_k, items)
-    evaluation = Evaluation(
-        labels.unit,
-        len(q),
-        len(g),
-        spearman=spearman(ranking.pairs[:, 1], ranking.pairs[:, 0]),
-        measure=labels.measure,
-        random_margin=half_width(ranking.values - ranking.random_values, ranking.items),
-        skipped=int(absent.sum()),
-        recall_at=recall_ks,
-        intervals={name: half_width(values[0], items) for name, values in own.items()},
-        k=main_k,
-        **fields,
-    )
-    return Retrieval(evaluation, ranking)
+    fields |= {"measure": labels.measure, "skipped": int(absent.sum()), "recall_at": recall_ks, "k": main_k}
+    fields["spearman"] = spearman(ranking.pairs[:, 1], ranking.pairs[:, 0])
+    fields["random_margin"] = half_width(ranking.values - ranking.random_values, items)
+    fields["intervals"] = {name: half_width(values[0], items) for name, values in own.items()}
+    return Retrieval(Evaluation(labels.unit, len(q), len(g), **fields), ranking)
 
 
 def _group_ids(groups: Numbers, labels: LabelSpace, exclude_group: bool) -> Tensor:
@@ -239,47 +220,27 @@ def _own_values(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Tensor, me
 
 
 def _ranking(
-    rankings: _Rankings,
-    q: Tensor,
-    g: Tensor,
-    distances: Tensor,
-    embeddings: Tensor,
-    query_scores: dict[str, Tensor],
-    k: int,
-    items: Tensor | None,
+    found: _Rankings, q: Tensor, g: Tensor, gaps: Tensor, x: Tensor, scores: dict[str, Tensor], k: int, items: Any
 ) -> Ranking:
     """Return the rankings as rows of a split, and the metrics of each query.
 
     Args:
-        rankings: the rankings.
+        found: the rankings.
         q: the rows of the queries.
         g: the rows of the gallery.
-        distances: embedding distances of the sampled pairs `[P]`.
-        embeddings: of all rows.
-        query_scores: metrics of each query.
+        gaps: embedding distances of the sampled pairs `[P]`.
+        x: the embeddings of all rows.
+        scores: metrics of each query.
         k: the K of the main metric of graded labels.
-        items: the items that queries share `[Q, m]`.
+        items: the items that queries share `[Q, m]`, or None.
     """
-    at_k = _mean_over_places(rankings, k)
-    values, at_random, by_oracle = at_k
-    if "map_at_r" in query_scores:  # of classes; of the first place, Recall is the precision: 1 - label distance
-        values, at_random, by_oracle = (1 - distance for distance in _mean_over_places(rankings, 1))
-    return Ranking(
-        q,
-        g[rankings.positions],
-        g[rankings.oracle_positions],
-        rankings.label_distances,
-        rankings.oracle_label_distances,
-        torch.stack((rankings.pair_labels.double(), distances), 1),
-        embeddings,
-        values,
-        at_random,
-        by_oracle,
-        torch.stack((at_k[0], at_k[2]), 1),
-        {f"label_distance@{k}": at_k[0], **query_scores},
-        items,
-        k,
-    )
+    values = at_k = _mean_over_places(found, k)
+    if "map_at_r" in scores:  # of classes; of the first place, Recall is the precision: 1 - label distance
+        values = [1 - distance for distance in _mean_over_places(found, 1)]
+    retrieved = g[found.positions], g[found.oracle_positions], found.label_distances, found.oracle_label_distances
+    pairs, at_main_k = torch.stack((found.pair_labels.double(), gaps), 1), torch.stack((at_k[0], at_k[2]), 1)
+    scores = {f"label_distance@{k}": at_k[0], **scores}
+    return Ranking(q, *retrieved, pairs, x, values[0], values[1], values[2], at_main_k, scores, items, k)
 
 
 def _rows(name: str, rows: Numbers | None, default: Tensor, count: int) -> Tensor:
@@ -322,11 +283,8 @@ def _graded_fields(rankings: _Rankings, graded: GradedMetrics) -> dict[str, Any]
     curves = _graded_curves(rankings)
     curve = curves["label_distance"]
     area = score_of("label_distance_area", *(fmean(values) for values in (curve.model, curve.random, curve.oracle)))
-    return {
-        "curves": curves,
-        "scores": {"label_distance_area": area, **graded.scores()},
-        "sorted_queries": graded.sorted_queries,
-    }
+    scores = {"label_distance_area": area, **graded.scores()}
+    return {"curves": curves, "scores": scores, "sorted_queries": graded.sorted_queries}
 
 
 def _mean_over_places(found: _Rankings, k: int) -> list[Tensor]:
@@ -342,18 +300,11 @@ def _rank_classes(ranked: ClassRetrieval, pairs: _Pairs) -> _Rankings:
     Within a class the label distance is 0 and the gain 1. Between classes they are 1 and 1/2.
     """
     query_class, gallery_class, positions = ranked.query_class, ranked.gallery_class, ranked.positions
+    retrieved, expected = (gallery_class[positions] != query_class[:, None]).float(), ranked.label_distances
+    oracle = ranked.oracle_positions(), (torch.arange(ranked.k) >= ranked.relevant[:, None]).float()
     random = ranked.irrelevant / (ranked.relevant + ranked.irrelevant).double()
-    return _Rankings(
-        positions,
-        (gallery_class[positions] != query_class[:, None]).float(),
-        ranked.label_distances,
-        1 - ranked.label_distances / 2,
-        ranked.oracle_positions(),
-        (torch.arange(ranked.k) >= ranked.relevant[:, None]).float(),
-        random,
-        1 - random / 2,
-        (query_class[pairs.queries] != gallery_class[pairs.items]).float(),
-    )
+    of_pairs = (query_class[pairs.queries] != gallery_class[pairs.items]).float()
+    return _Rankings(positions, retrieved, expected, 1 - expected / 2, *oracle, random, 1 - random / 2, of_pairs)
 
 
 def _rank_graded(
@@ -384,10 +335,8 @@ def _rank_graded(
                 ties = Ties(neighbours.values, beyond[0])
                 retrieved = d.gather(1, neighbours.positions)
                 graded.add(part, d)
-                expected = [
-                    ties.expected(retrieved, beyond[1])[:, :k],
-                    ties.expected(gains(retrieved), beyond[2])[:, :k],
-                ]
+                by_place = zip((retrieved, gains(retrieved)), beyond[1:], strict=True)
+                expected = [ties.expected(values, rest)[:, :k] for values, rest in by_place]
                 low, high = torch.searchsorted(pair_rows, torch.tensor([part.start, part.stop])).tolist()
                 pair_labels[low:high] = d[pair_rows[low:high] - part.start, pair_items[low:high]]
                 block = (retrieved[:, :k], *expected, *baselines)
@@ -397,7 +346,7 @@ def _rank_graded(
     return _Rankings._make([nearest.positions[:, :k], *by_query, pair_labels])
 
 
-def _graded_curves(found: _Rankings) -> dict[str, Curve]:
+def _graded_curves(found: _Rankings) -> dict[str, Any]:
     """Compute mean label distance and nDCG at K = 1 ... k."""
     k, ideal = found.positions.shape[1], gains(found.oracle_label_distances)
     random_ndcg = found.random_gain[:, None] * discounts(k).cumsum(0) / (ideal * discounts(k)).cumsum(1)
