@@ -13,7 +13,7 @@ Vectors of one dimension are sorted instead: the candidates of a query are the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -22,6 +22,13 @@ from torch import Tensor
 from contml._support.errors import InputError
 from contml.distances._compiled import rows_in_threads
 from contml.distances.exact import ExactDistances, as_floats, squared_distances_to
+
+#: Called with the number of rows or queries finished so far.
+Progress: TypeAlias = Callable[[int], None] | None
+#: A non-decreasing function of squared distances.
+Order: TypeAlias = Callable[[Tensor], Tensor]
+#: A function of rows and columns that returns a matrix, or None.
+Compare: TypeAlias = Callable[[Tensor, Tensor], Any]
 
 #: Bytes that a block of label distances may take, with temporaries.
 MEMORY = 256 << 20
@@ -50,13 +57,7 @@ class Neighbours(NamedTuple):
 
 
 def stream_nearest(
-    pairwise: Callable[[Tensor, Tensor], Tensor],
-    known: Callable[[Tensor, Tensor], Tensor | None],
-    k: int,
-    rows: Tensor,
-    among: Tensor,
-    memory: int,
-    progress: Callable[[int], None] | None,
+    pairwise: Compare, known: Compare, k: int, rows: Tensor, among: Tensor, memory: int, progress: Progress
 ) -> Neighbours:
     """Find the k nearest of `among` `[C]` to each of `rows` `[R]`, without the row itself, by blocks of `pairwise`.
 
@@ -128,9 +129,9 @@ def nearest_vectors(
     k: int,
     *,
     self_index: Tensor | None = None,
-    order: Callable[[Tensor], Tensor] | None = None,
+    order: Order | None = None,
     memory: int = MEMORY,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = None,
 ) -> Nearest:
     """Find the exact k nearest of the gallery `[G, d]` to each query `[Q, d]` by squared Euclidean distance in float64.
 
@@ -175,13 +176,7 @@ def nearest_vectors(
 
 
 def neighbours_by_value(
-    values: Tensor,
-    k: int,
-    rows: Tensor,
-    among: Tensor,
-    order: Callable[[Tensor], Tensor],
-    memory: int,
-    progress: Callable[[int], None] | None,
+    values: Tensor, k: int, rows: Tensor, among: Tensor, order: Order, memory: int, progress: Progress
 ) -> Neighbours:
     """Find the k nearest of the rows `among` `[C]`, ascending, to each of `rows` `[R]`, without the row itself.
 
@@ -199,13 +194,7 @@ def neighbours_by_value(
 
 
 def _nearest_numbers(
-    q: Tensor,
-    g: Tensor,
-    k: int,
-    own: Tensor,
-    order: Callable[[Tensor], Tensor],
-    memory: int,
-    progress: Callable[[int], None] | None,
+    q: Tensor, g: Tensor, k: int, own: Tensor, order: Order, memory: int, progress: Progress
 ) -> Nearest:
     """Return the result of `nearest_vectors` for numbers q `[Q]` and g `[G]` in float64, by sorting."""
     values, indices = g.sort(stable=True)
@@ -228,9 +217,8 @@ def _nearest_numbers(
         out.values[chunk], out.positions[chunk] = _first(d.gather(1, by_position), positions, own[chunk], k)
         kth_value = out.values[chunk, -1]
         # Different numbers may tie after rounding, even beyond the window.
-        unsure = ((d[:, 0] <= kth_value) & (window[:, 0] > 0)) | (
-            (d[:, -1] <= kth_value) & (window[:, -1] < len(values) - 1)
-        )
+        unsure = (d[:, 0] <= kth_value) & (window[:, 0] > 0)
+        unsure |= (d[:, -1] <= kth_value) & (window[:, -1] < len(values) - 1)
         for row in (start + unsure.nonzero()[:, 0]).tolist():
             d = order((q[row] - values[index_order]).square())
             nearest = _first(d[None], sorted_indices[None], own[row : row + 1], k)
@@ -344,10 +332,8 @@ def _search_by_products(gallery: Tensor) -> Callable[[Tensor, int], tuple[Tensor
 
     def search(queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         squared_norms = queries.square().sum(1, keepdim=True)
-        best, positions = (
-            queries.new_empty(len(queries), 0),
-            squared_norms.new_empty(len(queries), 0, dtype=torch.int64),
-        )
+        best = queries.new_empty(len(queries), 0)
+        positions = best.new_empty(best.shape, dtype=torch.int64)
         for start in range(0, len(gallery), _COLUMNS):
             chunk = slice(start, start + _COLUMNS)
             d = (squared_norms + size[chunk]).addmm_(queries, gallery[chunk].T, alpha=-2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,10 @@ from contml._support.validation import as_rows
 from contml.contracts import Rows
 from contml.data.split import Loader, Split
 from contml.processes import Together, connected, gather_items, world
+
+Device: TypeAlias = torch.device | str
+#: Maps a batch of images to outputs of the model.
+Function: TypeAlias = Callable[[Tensor], Tensor] | None
 
 #: Images embedded at a time.
 BATCH = 128
@@ -23,8 +28,8 @@ def embed(
     images: Loader,
     rows: Rows = None,
     *,
-    device: torch.device | str = "cpu",
-    function: Callable[[Tensor], Tensor] | None = None,
+    device: Device = "cpu",
+    function: Function = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute the embeddings `[N, d]` of a split, and the rows `[M]` of images that cannot be read.
 
@@ -62,9 +67,9 @@ def embed_rows(
     images: Loader,
     rows: Rows,
     *,
-    device: torch.device | str = "cpu",
+    device: Device = "cpu",
     batch_size: int = BATCH,
-    function: Callable[[Tensor], Tensor] | None = None,
+    function: Function = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the rows `[n]` that could be read, in the order of `rows`, and their embeddings `[n, d]`.
 
@@ -91,14 +96,7 @@ def embed_rows(
 
 
 def embed_together(
-    model: nn.Module,
-    split: Split,
-    images: Loader,
-    rows: Tensor,
-    together: Together,
-    *,
-    device: torch.device,
-    function: Callable[[Tensor], Tensor],
+    model: nn.Module, split: Split, images: Loader, rows: Tensor, together: Together, *, device: Any, function: Function
 ) -> tuple[Tensor, Tensor]:
     """Compute the outputs for some rows with all processes, and gather them on each process.
 

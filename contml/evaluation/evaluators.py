@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-import torch
 from torch import Tensor, nn
 
 from contml.contracts import OwnMetrics
 from contml.data.split import Loader, Split
-from contml.evaluation.embed import embed
+from contml.evaluation.embed import Device as Device, embed
 from contml.evaluation.results import Evaluation, Ranking
 from contml.evaluation.retrieval import evaluate
-
-Device: TypeAlias = torch.device | str
 
 
 class Found(Protocol):

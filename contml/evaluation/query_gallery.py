@@ -22,13 +22,15 @@ from contml.distances.ranks import Ranked, ranked_vectors
 
 #: One K of a metric, or several.
 Ks: TypeAlias = int | Sequence[int]
+Groups: TypeAlias = tuple[Tensor, Tensor] | None
+Device: TypeAlias = torch.device | str
 #: Entries of a `[queries, places]` or `[queries, gallery]` block at a time.
 _ENTRIES = 1 << 23
 #: Entries of a `[queries, gallery]` block of ties.
 _ROUND = 1 << 25
 
 
-def search_device(device: torch.device | str) -> torch.device:
+def search_device(device: Device) -> torch.device:
     """Return the device that searches data on `device`: the same device if it is CUDA, otherwise the CPU.
 
     Other devices have no float64.
@@ -64,13 +66,7 @@ class QueryGallery:
     """
 
     def __init__(
-        self,
-        queries: Tensor,
-        gallery: Tensor,
-        self_index: Tensor,
-        *,
-        groups: tuple[Tensor, Tensor] | None = None,
-        device: torch.device | str = "cpu",
+        self, queries: Tensor, gallery: Tensor, self_index: Tensor, *, groups: Groups = None, device: Device = "cpu"
     ) -> None:
         self.queries, self.gallery, self.self_index = queries, gallery, self_index
         if len(queries) < 1 or self.items < 2:

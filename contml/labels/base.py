@@ -19,7 +19,7 @@ from contml._support.packed import Packed, taken
 from contml._support.text import value_text
 from contml._support.validation import as_rows, is_whole
 from contml.contracts import PLAIN, Colours, LabelKind, Measure, Part, Rows
-from contml.distances.nearest import MEMORY, Neighbours, checked, chunks, neighbours_by_value, stream_nearest
+from contml.distances.nearest import MEMORY, Neighbours, Progress, checked, chunks, neighbours_by_value, stream_nearest
 
 #: Attributes that do not change label distances: they are not part of a fingerprint.
 _NOT_HASHED = (
@@ -340,7 +340,7 @@ class LabelSpace(ABC):
         *,
         among: Rows = None,
         memory: int = MEMORY,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress = None,
     ) -> Neighbours:
         """Find the exact k nearest items of each row by label distance. An item is not its own neighbour.
 
@@ -448,9 +448,7 @@ class LabelSpace(ABC):
         """Return the packed labels of these rows `[R]`, which are valid."""
         return self._map(lambda labels: labels[index])
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
+    def _nearest(self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Progress) -> Neighbours:
         """Return the result of `nearest`, for valid rows.
 
         A subclass with a faster method than blocks overrides this method. `rows` are `[R]`, `among` are `[C]`,

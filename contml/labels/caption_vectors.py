@@ -33,7 +33,7 @@ from contml._support.fingerprints import fingerprint
 from contml._support.validation import check_range, check_ranges
 from contml.distances._compiled import Floats, Ints
 from contml.distances.euclidean import normalize, recompute
-from contml.distances.nearest import Neighbours, neighbours_by_value
+from contml.distances.nearest import Neighbours, Progress, neighbours_by_value
 from contml.labels.caption_words import caption_tokens, split_words
 from contml.labels.captions import CaptionSets, checked_captions, word_weights
 from contml.labels.word_vectors import WordVectors, vector_matrix, vector_source
@@ -172,9 +172,7 @@ class CaptionVectorLabels(CaptionSets):
         subset._rows = self._rows[members]
         return subset
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
+    def _nearest(self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Progress) -> Neighbours:
         if self.sets == "minima" or not isinstance(self._rows, np.ndarray):
             return super()._nearest(k, rows, among, memory, progress)
         vectors = torch.from_numpy(self._rows)

@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -22,7 +22,7 @@ from contml._support.packed_texts import TextLists
 from contml._support.text import number, percent
 from contml.contracts import Part
 from contml.distances._compiled import Ints
-from contml.distances.nearest import Neighbours
+from contml.distances.nearest import Neighbours, Progress
 from contml.labels.caption_words import caption_tokens, spelling, split_words, tokens as tokens
 from contml.labels.items import ItemLabels
 from contml.labels.word_vectors import WordVectors, load_word_vectors as load_word_vectors, vector_matrix, vector_source
@@ -247,9 +247,7 @@ class CaptionLabels(CaptionSets):
         subset._bags = take(self._bags, index.cpu().numpy())
         return subset
 
-    def _nearest(
-        self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Callable[[int], None] | None
-    ) -> Neighbours:
+    def _nearest(self, k: int, rows: Tensor, among: Tensor, memory: int, progress: Progress) -> Neighbours:
         # On the CPU, bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 

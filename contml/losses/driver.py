@@ -229,20 +229,16 @@ class PairLoss(nn.Module):
             # Without a slice, a label space may compute only half of the symmetric matrix.
             return None if part == ALL else part
 
+        def label_distances(part: slice) -> Tensor:
+            return labels.pairwise(rows(part))
+
         def known(part: slice) -> Tensor:
             has_distance = labels.known(rows(part))
             assert has_distance is not None  # of partial labels
             return has_distance
 
-        return Comparison(
-            x,
-            embeddings,
-            lambda part: labels.pairwise(rows(part)),
-            range(len(embeddings)) if anchors is None else anchors,
-            anchor_class,
-            classes,
-            known=known if labels.is_partial else None,
-        )
+        index, of_partial = range(len(embeddings)) if anchors is None else anchors, known if labels.is_partial else None
+        return Comparison(x, embeddings, label_distances, index, anchor_class, classes, known=of_partial)
 
     @property
     def on_sphere(self) -> bool:
@@ -279,18 +275,13 @@ class PairLoss(nn.Module):
 
     def block(self, comparison: Comparison, scores: Tensor, part: slice) -> Block:
         """Return the block of these anchors, given their similarities or distances `[A, B]`."""
-        self_index, anchor_class = comparison.self_index, comparison.anchor_class
-        weights = comparison.weights(scores, part)
-        block = Block(
-            scores=scores,
-            label_distances=comparison.label_distances(part).to(scores.device, scores.dtype),
-            weights=weights,
-            self_index=None if self_index is None else self_index[part],
-            anchor_class=None if anchor_class is None else anchor_class[part],
-            item_class=comparison.item_class,
-            dim=comparison.y.shape[1],
-            compared=None if comparison.known is None else (weights > 0).any(1),
-        )
+        label_distances = comparison.label_distances(part).to(scores.device, scores.dtype)
+        weights, dim = comparison.weights(scores, part), comparison.y.shape[1]
+        index = None if comparison.self_index is None else comparison.self_index[part]
+        anchor_class = None if comparison.anchor_class is None else comparison.anchor_class[part]
+        compared = None if comparison.known is None else (weights > 0).any(1)
+        classes = anchor_class, comparison.item_class
+        block = Block(scores, label_distances, weights, index, *classes, dim, compared=compared)
         if self.miner is None:
             return block
         return replace(block, weights=block.weights * self._miner_weights(self.miner, block))
@@ -321,23 +312,15 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        loss: PairLoss,
-        comparison: Comparison,
-        step: int,
-        needs_gradient: bool,
-        rows: Tensor,
-        cols: Tensor,
-        *parameters: Tensor,
+        ctx: Any, loss: PairLoss, comparison: Comparison, step: int, needs_gradient: bool, *inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        inputs = (rows, cols, *parameters)
-        needed = [needs_gradient and tensor.requires_grad for tensor in inputs]
+        needed = [needs_gradient and tensor.requires_grad for tensor in inputs]  # rows, columns, parameters
         scores_need_gradient = needed[0] or needed[1]
-        x, y = rows.detach(), cols.detach()
+        x, y = inputs[0].detach(), inputs[1].detach()
         sums: tuple[Tensor, Tensor] | None = None
         gradients: list[list[Tensor]] = []  # [T][input]
-        for start in range(0, len(rows), step):
-            part = slice(start, min(start + step, len(rows)))
+        for start in range(0, len(x), step):
+            part = slice(start, min(start + step, len(x)))
             block = block_values(loss.pair_distance, x[part], y)
             s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):

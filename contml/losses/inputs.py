@@ -29,6 +29,7 @@ _JUDGED_STEPS: dict[LabelKind, str] = {
     "triplets": "TripletStep, 'step=triplets'",
     "rankings": "RankingStep, 'step=rankings'",
 }
+_BINARIZE = "ThresholdLabels(space, threshold) or NearestLabels(space, k)"
 #: The hint if a matrix cannot hold label distances.
 _VECTORS = "vectors are labels of VectorLabels"
 
@@ -58,19 +59,13 @@ def check_loss(loss: object) -> None:
         raise InputError("loss", f"the class {loss.__name__}", "must be a loss", f"give {loss.__name__}()")
     name = type(loss).__name__
     if not isinstance(loss, nn.Module) or not isinstance(loss, Loss):
-        raise InputError(
-            name, "not a loss", "must be a torch.nn.Module with `requires`", "see contml.losses.inputs.Loss"
-        )
+        allowed = "must be a torch.nn.Module with `requires`"
+        raise InputError(name, "not a loss", allowed, "see contml.losses.inputs.Loss")
     if loss.requires not in (kinds := get_args(Requirement)):
         raise InputError(f"{name}.requires", repr(loss.requires), f"must be one of {', '.join(kinds)}")
 
 
-def check_requirement(
-    name: str,
-    requires: Requirement,
-    kind: LabelKind,
-    binarize: str = "ThresholdLabels(space, threshold) or NearestLabels(space, k)",
-) -> None:
+def check_requirement(name: str, requires: Requirement, kind: LabelKind, binarize: str = _BINARIZE) -> None:
     """Refuse labels of a kind that the loss cannot train on.
 
     Args:
@@ -92,12 +87,9 @@ def check_requirement(
     if requires == "binary" and kind == "graded":
         raise InputError(name, _KINDS[kind], "needs label distances of 0 and 1", f"set a threshold with {binarize}")
     if requires == "graded" and kind != "graded":
-        raise InputError(
-            name,
-            _KINDS[kind],
-            "needs graded labels, since pairs at label distance 0 get no gradient",
-            "choose another loss, such as MultiSimilarityLoss, or give numbers as floats",
-        )
+        allowed = "needs graded labels, since pairs at label distance 0 get no gradient"
+        hint = "choose another loss, such as MultiSimilarityLoss, or give numbers as floats"
+        raise InputError(name, _KINDS[kind], allowed, hint)
 
 
 def check_embeddings(embeddings: object) -> None:

@@ -135,11 +135,9 @@ class CrossBatchMemory(nn.Module):
             raise InputError("labels", repr(batch), "must have row numbers, to be compared with later batches", hint)
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                "CrossBatchMemory: integer classes have no row numbers, so an anchor's own image from an earlier batch "
-                "counts as another item of its class; give labels[rows] of a ClassLabels to leave it out",
-                stacklevel=5,  # the caller of the module, above two calls of torch
-            )
+            message = "CrossBatchMemory: integer classes have no row numbers, so an anchor's own image from an earlier "
+            message += "batch counts as another item of its class; give labels[rows] of a ClassLabels to leave it out"
+            warnings.warn(message, stacklevel=5)  # the caller of the module, above two calls of torch
         return batch.class_ids, _CLASS_IDS
 
     def _check(self, embeddings: Tensor, batch: LabelSpace, identity: int) -> None:

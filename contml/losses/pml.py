@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -31,13 +30,10 @@ _OBJECT_OPTIONS = (
     "weight_init_func", "collect_stats", "mat_based_loss",
 )  # fmt: skip
 _UNSUPPORTED = {
-    "BaseMetricLossFunction": "a base class",
-    "GenericPairLoss": "a base class",
+    **dict.fromkeys(("BaseMetricLossFunction", "GenericPairLoss"), "a base class"),
+    **dict.fromkeys(("SelfSupervisedLoss", "ManifoldLoss", "VICRegLoss"), "takes no labels"),
     "CrossBatchMemory": "wraps a loss: use the config section 'memory'",
     "MultipleLosses": "takes other losses, which a config cannot name",
-    "SelfSupervisedLoss": "takes no labels",
-    "ManifoldLoss": "takes no labels",
-    "VICRegLoss": "takes no labels",
     "DynamicSoftMarginLoss": "keeps a histogram that is not saved in checkpoints",
     "HistogramLoss": "indexes tensors in a way that current PyTorch reads differently",
     "SmoothAPLoss": "needs batches sorted by class, with the same number of items of each",
@@ -117,28 +113,21 @@ class PMLLoss(nn.Module):
 
 @functools.cache
 def _adapter_class(name: str) -> type[PMLLoss]:
-    library, loss_name = _library(name), name.removeprefix(PREFIX)
+    try:
+        from pytorch_metric_learning import losses as library
+    except ModuleNotFoundError as error:
+        raise InputError(name, f"{error.name} is not installed", hint='pip install "contml[pml]"') from None
+    loss_name = name.removeprefix(PREFIX)
     if loss_name in _UNSUPPORTED:
         raise InputError(name, _UNSUPPORTED[loss_name], hint="choose another loss")
-    losses: dict[str, Any] = {
-        key: value
-        for key, value in vars(library).items()
-        if inspect.isclass(value) and issubclass(value, library.BaseMetricLossFunction) and key not in _UNSUPPORTED
-    }
+    found = [each for each in vars(library).items() if inspect.isclass(each[1]) and each[0] not in _UNSUPPORTED]
+    losses = {key: value for key, value in found if issubclass(value, library.BaseMetricLossFunction)}
     if loss_name not in losses:
         hint = did_you_mean(name, [PREFIX + key for key in losses], f"choose one of {', '.join(sorted(losses))}")
         raise InputError(name, "not a loss of pytorch-metric-learning", hint=hint)
     loss: type[nn.Module] = losses[loss_name]
     doc = f"{loss_name} of pytorch-metric-learning.\n\n{inspect.cleandoc(loss.__doc__ or '')}"
     return type(name, (PMLLoss,), {"library": loss, "__signature__": _signature(loss), "__doc__": doc})
-
-
-def _library(name: str) -> ModuleType:
-    try:
-        from pytorch_metric_learning import losses
-    except ModuleNotFoundError as error:
-        raise InputError(name, f"{error.name} is not installed", hint='pip install "contml[pml]"') from None
-    return losses
 
 
 def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
@@ -157,11 +146,8 @@ def _arguments(loss: type[nn.Module]) -> dict[str, inspect.Parameter]:
 
 def _data_arguments(loss: type[nn.Module]) -> dict[str, str]:
     """Return the required arguments of a loss that come from the data: a mapping from the library's names to ours."""
-    return {
-        name: _DATA_ARGUMENTS[name]
-        for name, p in _arguments(loss).items()
-        if name in _DATA_ARGUMENTS and p.default is p.empty
-    }
+    required = [name for name, p in _arguments(loss).items() if p.default is p.empty]
+    return {name: our_name for name, our_name in _DATA_ARGUMENTS.items() if name in required}
 
 
 def _signature(loss: type[nn.Module]) -> inspect.Signature:

@@ -30,15 +30,7 @@ from torch.nn import functional as F
 
 from contml._support.errors import InputError
 from contml._support.fingerprints import fingerprint
-from contml._support.validation import (
-    FiniteFloat,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Range,
-    check_ranges,
-    check_whole,
-)
+from contml._support.validation import FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt, Range, check_ranges
 from contml.contracts import Requirement
 from contml.distances.euclidean import Distance, no_autocast, normalize
 from contml.distances.labels import class_distance
@@ -221,7 +213,7 @@ class ClassIndex(nn.Module):
 
     def __init__(self, num_classes: int, class_ids: Tensor | Sequence[int] | None = None) -> None:
         super().__init__()
-        check_whole(1, num_classes=num_classes)
+        Range(1, whole=True).check("num_classes", num_classes)
         ids = torch.arange(num_classes) if class_ids is None else torch.as_tensor(class_ids)
         num_distinct = len(set(ids.flatten().tolist()))  # torch.unique does not support uint16, uint32 and uint64
         if ids.is_floating_point() or ids.dtype == torch.bool or ids.ndim != 1 or num_distinct != num_classes:

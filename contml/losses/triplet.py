@@ -114,9 +114,8 @@ class DenseTripletLoss(PairLoss):
     def values(self, block: Block) -> tuple[Tensor, Tensor]:
         """Return the mean hinge over the dense triplets of each anchor `[A]`, and 1 where the anchor has any."""
         d = block.scores  # [A,B]
-        as_nearer, as_farther, triplets = _active_dense(
-            d.detach(), block.label_distances, block.weights > 0, self.margin
-        )
+        member = block.weights > 0
+        as_nearer, as_farther, triplets = _active_dense(d.detach(), block.label_distances, member, self.margin)
         value = (d * (as_nearer - as_farther)).sum(1) + self.margin * as_nearer.sum(1)
         return value / triplets.clamp(min=1), (triplets > 0).to(value.dtype)
 
@@ -163,7 +162,9 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
     label_distances = label_distances.masked_fill(~member, torch.inf).gather(1, order)
     label_distances, label_order = label_distances.sort(dim=1, stable=True)
     order = order.gather(1, label_order)
-    rank, tie_size = _rank_in_ties(label_distances)
+    first = torch.searchsorted(label_distances, label_distances)  # of the run of equal label distances
+    rank = torch.arange(first.shape[1], device=d.device) - first
+    tie_size = torch.searchsorted(label_distances, label_distances, right=True) - first
     is_member = member.gather(1, order)
     x = d.gather(1, order).masked_fill(~is_member, torch.inf)
 
@@ -186,14 +187,6 @@ def _active_dense(d: Tensor, label_distances: Tensor, member: Tensor, margin: fl
     pairs = (n * (n - 1) - ((tie_size - 1) * is_member).sum(1)) / 2
     zeros = torch.zeros_like(d)
     return zeros.scatter(1, order, nearer.to(d.dtype)), zeros.scatter(1, order, farther.to(d.dtype)), pairs.to(d.dtype)
-
-
-def _rank_in_ties(ordered: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the position of each of the sorted values `[A, B]` in its run of equal values, and the run's length."""
-    position = torch.arange(ordered.shape[1], device=ordered.device).expand_as(ordered)
-    start = torch.searchsorted(ordered, ordered)
-    end = torch.searchsorted(ordered, ordered, right=True)
-    return position - start, end - start
 
 
 def _count_in_runs(x: Tensor, margin: float) -> tuple[Tensor, Tensor]:

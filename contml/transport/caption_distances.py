@@ -16,6 +16,8 @@ from contml.transport.bags import Bags, WordCosts, pack, split_sets, take, whole
 
 #: Word vectors by word: a mapping, gensim's KeyedVectors, or an array whose rows are the vectors of the words.
 Vectors = Any
+#: Captions as sequences of words.
+Captions: TypeAlias = "Sequence[Sequence[Hashable]]"
 #: The weights of words. A weight is the mass of a word in a caption. None means that every word weighs 1.
 Weights: TypeAlias = "Mapping[Any, float] | None"
 #: D is computed in tiles of this many captions on each axis: the bounds or distances of a tile take some megabytes.
@@ -32,11 +34,7 @@ class Match(NamedTuple):
 
 
 def word_movers_distance(
-    x: Sequence[Sequence[Hashable]],
-    y: Sequence[Sequence[Hashable]],
-    vectors: Vectors,
-    device: torch.device | str = "cpu",
-    weights: Weights = None,
+    x: Captions, y: Captions, vectors: Vectors, device: torch.device | str = "cpu", weights: Weights = None
 ) -> Tensor:
     """Compute Word Mover's Distances `[N, M]` in float32 of N captions x to M captions y, on `device`.
 
@@ -56,8 +54,8 @@ def word_movers_distance(
 
 
 def caption_distance(
-    x: Sequence[Sequence[Sequence[Hashable]]],
-    y: Sequence[Sequence[Sequence[Hashable]]],
+    x: Sequence[Captions],
+    y: Sequence[Captions],
     vectors: Vectors,
     device: torch.device | str = "cpu",
     weights: Weights = None,
@@ -144,27 +142,20 @@ def _solver(device: torch.device) -> ModuleType:
 
 
 def _pack_captions(
-    x: Sequence[Sequence[Sequence[Hashable]]],
-    y: Sequence[Sequence[Sequence[Hashable]]],
-    vectors: Vectors,
-    weights: Weights,
+    x: Sequence[Captions], y: Sequence[Captions], vectors: Vectors, weights: Weights
 ) -> tuple[Bags, Bags, WordCosts]:
     for sets in (x, y):
         for number, captions in enumerate(sets):
             if not captions or not all(len(caption) for caption in captions):
                 raise InputError(f"item {number}", "no caption, or an empty one", "a caption has at least one word")
+    words = {word for sets in (x, y) for captions in sets for caption in captions for word in caption}
     # Sorted, so that swapping x and y changes no computation.
-    names = sorted(
-        {word for sets in (x, y) for captions in sets for caption in captions for word in caption},
-        key=lambda word: (type(word).__name__, word),
-    )
+    names: list[Any] = sorted(words, key=lambda word: (type(word).__name__, word))
     number_of = {word: number for number, word in enumerate(names)}
     costs = WordCosts(np.array([_vector(vectors, word) for word in names]), names)
     word_weights = None if weights is None else whole_weights(weights, names)
-    a, b = (
-        pack(([[number_of[w] for w in caption] for caption in captions] for captions in sets), word_weights)
-        for sets in (x, y)
-    )
+    numbered = ([[[number_of[w] for w in caption] for caption in captions] for captions in sets] for sets in (x, y))
+    a, b = (pack(sets, word_weights) for sets in numbered)
     return a, b, costs
 
 

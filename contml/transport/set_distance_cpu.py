@@ -9,7 +9,6 @@ cannot be a minimum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from contml.distances._compiled import Floats, Ints, compiled, in_threads, inlined
+from contml.distances.nearest import Progress
 from contml.transport.bags import Bags, CaptionPairs, WordCosts, most_words, split_sets, take
 from contml.transport.bounds import (
     costs_of_set,
@@ -30,7 +30,7 @@ from contml.transport.solver_cpu import Problem, Workspace, make_workspace, prob
 from contml.transport.vector_operations import pointer
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "c3056dc082c7"
+DIGEST = "6089a0fa5bf3"
 #: Captions of queries whose bounds are computed together, and numbers of float32 in a vector register.
 _GROUP, _LANES = 48, 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.
@@ -39,26 +39,15 @@ _DUAL, _EXACT = 1, 2
 
 @compiled
 def _bag_pointers(bags: Bags) -> Bags:
-    return Bags(
-        pointer(bags.words, 0),
-        pointer(bags.counts, 0),
-        pointer(bags.starts, 0),
-        pointer(bags.totals, 0),
-        pointer(bags.sets, 0),
-    )
+    words, counts, starts = pointer(bags.words, 0), pointer(bags.counts, 0), pointer(bags.starts, 0)
+    return Bags(words, counts, starts, pointer(bags.totals, 0), pointer(bags.sets, 0))
 
 
 @compiled
 def _pointers(arrays: CaptionPairs) -> CaptionPairs:
     """Return the same pairs with a pointer for each array. The caller must keep the arrays alive."""
-    return CaptionPairs(
-        pointer(arrays.cost, 0),
-        arrays.columns,
-        _bag_pointers(arrays.x),
-        pointer(arrays.rows, 0),
-        _bag_pointers(arrays.y),
-        pointer(arrays.cols, 0),
-    )
+    cost, rows, cols = pointer(arrays.cost, 0), pointer(arrays.rows, 0), pointer(arrays.cols, 0)
+    return CaptionPairs(cost, arrays.columns, _bag_pointers(arrays.x), rows, _bag_pointers(arrays.y), cols)
 
 
 @inlined
@@ -206,8 +195,8 @@ def _most_entries(bags: Bags) -> int:
 def _set_distance_rows(
     arrays: CaptionPairs,
     workspace: Workspace,
-    bounds_of_y: Floats,
-    bounds_of_x: Floats,
+    of_y: Floats,
+    of_x: Floats,
     same: bool,
     start: int,
     step: int,
@@ -215,7 +204,7 @@ def _set_distance_rows(
 ) -> None:
     """Write D of sets start, start + step, ... of x to all of y; only the upper half if x and y are the same.
 
-    `bounds_of_y[a, b]` and `bounds_of_x[b, a]` are the one-sided bounds of the caption pairs.
+    `of_y[a, b]` and `of_x[b, a]` are the one-sided bounds of the caption pairs.
     """
     pairs, problem = _pointers(arrays), problem_in(workspace)
     x, y = arrays.x, arrays.y
@@ -225,7 +214,7 @@ def _set_distance_rows(
         for j in range(i + 1 if same else 0, len(y.sets) - 1):
             for a in range(x.sets[i], x.sets[i + 1]):
                 for b in range(y.sets[j], y.sets[j + 1]):
-                    bounds[a - x.sets[i], b - y.sets[j]] = max(bounds_of_y[a, b], bounds_of_x[b, a])
+                    bounds[a - x.sets[i], b - y.sets[j]] = max(of_y[a, b], of_x[b, a])
             out[i, j] = _set_distance(problem, pairs, i, j, bounds, known, np.inf)
 
 
@@ -336,14 +325,7 @@ def set_distances(x: Bags, y: Bags, costs: WordCosts, device: torch.device) -> T
 
 
 def nearest_sets(
-    x: Bags,
-    own: Ints,
-    y: Bags,
-    ids: Ints,
-    k: int,
-    costs: WordCosts,
-    memory: int,
-    progress: Callable[[int], None] | None = None,
+    x: Bags, own: Ints, y: Bags, ids: Ints, k: int, costs: WordCosts, memory: int, progress: Progress
 ) -> tuple[Floats, Ints]:
     """Find the k nearest sets of y by D for each set of x, and their ids, `[X, k]` each: nearest first.
 

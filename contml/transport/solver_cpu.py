@@ -77,23 +77,12 @@ def problem_in(workspace: Workspace) -> Problem:
     """Return the parts of a workspace as a problem."""
     width, floats = workspace.width, workspace.floats
     square = width * width
-    return Problem(
-        width,
-        pointer(floats, 0),
-        pointer(floats, square),
-        pointer(floats, 2 * square),
-        pointer(floats, 3 * square),
-        pointer(floats, 3 * square + width),
-        pointer(floats, 3 * square + 2 * width),
-        pointer(floats, 3 * square + 3 * width),
-        pointer(floats, 3 * square + 4 * width),
-        pointer(floats, 3 * square + 5 * width),
-        pointer(floats, 3 * square + 6 * width),
-        pointer(floats, 3 * square + 7 * width),
-        pointer(floats, 3 * square + 8 * width),
-        pointer(floats, 3 * square + 9 * width),
-        pointer(floats, 3 * square + 10 * width),
-    )
+    first = 3 * square  # the first vector, after three matrices
+    return Problem(width, pointer(floats, 0), pointer(floats, square), pointer(floats, 2 * square),
+        pointer(floats, first), pointer(floats, first + width), pointer(floats, first + 2 * width),
+        pointer(floats, first + 3 * width), pointer(floats, first + 4 * width), pointer(floats, first + 5 * width),
+        pointer(floats, first + 6 * width), pointer(floats, first + 7 * width), pointer(floats, first + 8 * width),
+        pointer(floats, first + 9 * width), pointer(floats, first + 10 * width))  # fmt: skip
 
 
 @inlined

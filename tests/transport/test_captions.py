@@ -198,7 +198,7 @@ def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     space = CaptionLabels(given, keyed(gaussian()), empty="drop")
     assert space.kept.tolist() == [0, 2]
     assert space.unknown == {"zebra": 3, "quagga": 1}
-    assert (space.dropped, space.words, space.longest) == (3, ["w0", "w1", "w2"], 2)
+    assert (space.dropped, space.words) == (3, ["w0", "w1", "w2"])
     assert space[[1]].kept.tolist() == [2]
     expected = set_distance([[0, 1]], [[2]], euclidean(gaussian()))
     assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-6)
