@@ -96,11 +96,10 @@ def listed_images(path: Path, content: dict[str, Any]) -> dict[int, dict[str, An
 def refuse_unlisted(path: Path, annotations: Iterable[dict[str, Any]], listed: Mapping[int, Any]) -> None:
     """Refuse annotations of images that the file does not list."""
     if unknown := [note for note in annotations if note["image_id"] not in listed]:
-        raise InputError(
-            f"{path}: annotation {unknown[0]['id']}",
-            f"belongs to image id {unknown[0]['image_id']}, which 'images' lacks ({len(unknown):,} such annotations)",
-            hint="complete the file, or set missing=drop to omit them",
-        )
+        number, count = unknown[0]["image_id"], f"{len(unknown):,} such annotations"
+        problem = f"belongs to image id {number}, which 'images' lacks ({count})"
+        hint = "complete the file, or set missing=drop to omit them"
+        raise InputError(f"{path}: annotation {unknown[0]['id']}", problem, hint=hint)
 
 
 def names_and_limbs(path: Path, category: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:

@@ -74,10 +74,9 @@ def parts_of(cells: Sequence[str], where: Callable[[int], str], source: object, 
     named_parts = set(parts) - {""}
     if "train" not in named_parts or len(named_parts) < 2:
         words = ", ".join(f"'{word}'" for word in dict.fromkeys(cell.strip() for cell in cells) if word)
+        got, allowed = f"only {words or 'empty cells'}", "must name train, and test or val"
         hint = "write train, val or test in all rows, or remove the column if it is not the split"
-        raise InputError(
-            f"{source}: {column}", f"only {words or 'empty cells'}", "must name train, and test or val", hint
-        )
+        raise InputError(f"{source}: {column}", got, allowed, hint)
     return parts
 
 
@@ -113,9 +112,8 @@ def name_lists(path: Path, found: Mapping[str, Any]) -> dict[str, list[str]]:
     for key, names in found.items():
         part = {"query": "queries", "gallery": "test"}.get(part_of(key), part_of(key))
         if not part or part in lists:
-            raise InputError(
-                str(path), f"'{key}' {'is a second list of' if part else 'names no'} {part or 'part'}", allowed
-            )
+            problem = f"is a second list of {part}" if part else "names no part"
+            raise InputError(str(path), f"'{key}' {problem}", allowed)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise InputError(str(path), f"'{key}' is not a list of names", allowed)
         lists[part] = names
@@ -148,9 +146,8 @@ def refuse_shared(path: Path, parts: Mapping[str, Iterable[Any]], what: str = "i
     for part, items in parts.items():
         distinct = set(items)
         if shared := distinct & part_by_item.keys():
-            problem = (
-                f"{what} {min(shared)} is in {part_by_item[min(shared)]} and in {part} ({len(shared):,} such {what}s)"
-            )
+            first, count = min(shared), f"{len(shared):,} such {what}s"
+            problem = f"{what} {first} is in {part_by_item[first]} and in {part} ({count})"
             raise InputError(str(path), problem, hint="give each to one of them")
         part_by_item |= dict.fromkeys(distinct, part)
 

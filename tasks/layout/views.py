@@ -116,9 +116,5 @@ def _rotation(pitch: float, yaw: float, roll: float) -> Array:
     Positive pitch is up, positive yaw is right.
     """
     (cp, sp), (cy, sy), (cr, sr) = ((math.cos(a), math.sin(a)) for a in (pitch, yaw, roll))
-    roll_, pitch_, yaw_ = (
-        np.array([(cr, -sr, 0), (sr, cr, 0), (0, 0, 1)]),
-        np.array([(1, 0, 0), (0, cp, sp), (0, -sp, cp)]),
-        np.array([(cy, 0, sy), (0, 1, 0), (-sy, 0, cy)]),
-    )
-    return np.asarray(yaw_ @ pitch_ @ roll_)
+    roll_, pitch_ = np.array([(cr, -sr, 0), (sr, cr, 0), (0, 0, 1)]), np.array([(1, 0, 0), (0, cp, sp), (0, -sp, cp)])
+    return np.asarray(np.array([(cy, 0, sy), (0, 1, 0), (-sy, 0, cy)]) @ pitch_ @ roll_)

@@ -100,18 +100,13 @@ def _choose_clothes(rng: np.random.Generator) -> Clothes:
     tone, hair, sleeve, leg, striped, hem, long_hair, grey = rng.random(8).tolist()
     lower, share = divmod(tone * (len(_SKIN) - 1), 1)
     light, dark = _SKIN[int(lower)], _SKIN[int(lower) + 1]
-    return Clothes(
-        skin=_mix(light, dark, share),
-        hair=_HAIR[int(hair**1.4 * len(_HAIR))],
-        shirt=_choose_colour(rng),
-        stripe=_choose_colour(rng) if striped < 0.25 else None,
-        trousers=_choose_colour(rng, 0.35 if grey < 0.5 else 1.0),
-        shoes=_choose_colour(rng, 0.4),
-        sleeve=0.25 if sleeve < 0.12 else 0.55 + 0.4 * sleeve if sleeve < 0.6 else 2.0,
-        leg=0.5 + leg if leg < 0.42 else 1.5 if leg < 0.48 else 2.0,
-        hem=0.85 + 0.27 * hem,
-        long_hair=max(0.0, 2.2 * long_hair - 1.2),
-    )
+    body = _mix(light, dark, share), _HAIR[int(hair**1.4 * len(_HAIR))]
+    shirt, stripe = _choose_colour(rng), _choose_colour(rng) if striped < 0.25 else None
+    trousers, shoes = _choose_colour(rng, 0.35 if grey < 0.5 else 1.0), _choose_colour(rng, 0.4)
+    sleeve = 0.25 if sleeve < 0.12 else 0.55 + 0.4 * sleeve if sleeve < 0.6 else 2.0
+    leg = 0.5 + leg if leg < 0.42 else 1.5 if leg < 0.48 else 2.0
+    lengths = sleeve, leg, 0.85 + 0.27 * hem, max(0.0, 2.2 * long_hair - 1.2)
+    return Clothes(*body, shirt, stripe, trousers, shoes, *lengths)
 
 
 def _mix(a: Colour, b: Colour, share: float) -> Colour:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from itertools import compress
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -83,20 +84,17 @@ def mpii(
     release = read_release(path, lambda name: on_disk.locate(folders, name))
     people = exclude_unusable(path, release.people, options)
     is_test = draw([person.group for person in people], test, seed, "test")
-    train_people = [person for person, in_test in zip(people, is_test, strict=True) if not in_test]
-    test_people = [person for person, in_test in zip(people, is_test, strict=True) if in_test]
+    train_people, test_people = (list(compress(people, chosen)) for chosen in (~is_test, is_test))
     sizes = f"{len(kept(train_people)):,} people for training, {len(kept(test_people)):,} for testing"
-    without_joints = f"{release.unmarked:,} people in these images; {release.test_images:,} official test images"
-    return Task(
-        train=make_crop_split(path, train_people, MPII, options, 0),
-        test=make_crop_split(path, test_people, MPII, options, queries, seed=seed),
-        val_groups=[person.group for person in kept(train_people)],
-        summary=[
-            ("people with joints", f"{len(kept(people)):,} kept of {len(people):,} in {release.images:,} images"),
-            ("without joints", without_joints),
-            ("split", f"drawn, about {test:.1%} of the videos for testing, no video in both (seed {seed}): {sizes}"),
-        ],
-    )
+    summary = {
+        "people with joints": f"{len(kept(people)):,} kept of {len(people):,} in {release.images:,} images",
+        "without joints": f"{release.unmarked:,} people in these images; {release.test_images:,} official test images",
+        "split": f"drawn, about {test:.1%} of the videos for testing, no video in both (seed {seed}): {sizes}",
+    }
+    train_split = make_crop_split(path, train_people, MPII, options, 0)
+    test_split = make_crop_split(path, test_people, MPII, options, queries, seed=seed)
+    groups = [person.group for person in kept(train_people)]
+    return Task(train_split, test_split, val_groups=groups, summary=list(summary.items()))
 
 
 # The annotation file

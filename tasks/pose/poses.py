@@ -101,13 +101,9 @@ def _choose_pose(rng: np.random.Generator) -> Array:
 def _rotation(x: float, y: float, z: float) -> Array:
     """Return the rotation `[3,3]` about y, then x, then z, in degrees."""
     (cx, sx), (cy, sy), (cz, sz) = ((math.cos(math.radians(a)), math.sin(math.radians(a))) for a in (x, y, z))
-    return np.array(
-        [
-            (cz * cy - sz * sx * sy, -sz * cx, cz * sy + sz * sx * cy),
-            (sz * cy + cz * sx * sy, cz * cx, sz * sy - cz * sx * cy),
-            (-cx * sy, sx, cx * cy),
-        ]
-    )
+    first = cz * cy - sz * sx * sy, -sz * cx, cz * sy + sz * sx * cy
+    second = sz * cy + cz * sx * sy, cz * cx, sz * sy - cz * sx * cy
+    return np.array([first, second, (-cx * sy, sx, cx * cy)])
 
 
 def _limbs(angles: Array) -> tuple[Array, Array]:

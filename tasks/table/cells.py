@@ -14,7 +14,6 @@ import pyarrow
 from PIL import Image
 from pyarrow import compute
 
-from contml._support.packed_texts import Texts
 from contml._support.validation import PositiveInt as PositiveInt  # of the fields that TableReading inherits
 from contml.data.decode import from_file, names_image
 from contml.data.tables import Array, Column, TableOptions
@@ -127,9 +126,8 @@ def has_decimal_comma(column: Column, decimal: Decimal, delimiter: str | None) -
 
     If `decimal` is "auto", the cells show it.
     """
-    if decimal == "auto" and (
-        column.kind != "text" or not compute.any(compute.match_substring(column.cells, ",")).as_py()
-    ):
+    has_commas = column.kind == "text" and compute.any(compute.match_substring(column.cells, ",")).as_py()
+    if decimal == "auto" and not has_commas:
         return False
     return decimal_comma(column.texts(), decimal, delimiter, one_number=True)
 
@@ -211,17 +209,6 @@ class CellFiles(DiskFiles):
         """Return the path of a cell's file. Its name may have another Unicode form (ä as one character or two)."""
         path = os.path.join(self._start, written_path(cell))  # noqa: PTH118
         return path if path.isascii() else next(filter(self.has, spellings(path)), path)
-
-    def places(self, cells: Texts) -> Texts:
-        """Return the path of each cell's file. Return "" if a cell is empty."""
-        return Texts(self.place(cell) if cell else "" for cell in cells)
-
-    def keys(self, cells: Texts) -> Texts:
-        """Return the path of each cell's file, relative to the root folder if the file is in it.
-
-        The paths stay the same if the root folder is moved.
-        """
-        return Texts(map(self.key, cells))
 
     def key(self, cell: str) -> str:
         """Return the path of a cell's file, relative to the root folder if the file is in it.

@@ -146,14 +146,14 @@ def read_items(table: Table, roles: Roles, specs: list[Spec], reading: Reading) 
     """
     files, seed, column, group = reading.files, reading.seed, str(roles.image), reading.group
     image_cells = table.packed_texts(column, "image")
-    paths = files.places(image_cells)
+    paths = Texts(files.place(cell) if cell else "" for cell in image_cells)
     rows = _TableRows(table, reading.missing)
     has_file = np.fromiter(map(files.has, paths), bool, len(paths))
     rows.drop_without_image(column, paths, ~paths.is_empty & (has_file | reading.has_features), files)
     own_tables = [replace(table, columns={name: table.columns[name] for name in spec.columns}) for spec in specs]
     columns = [Cells(spec.part, own, paths, reading).read() for spec, own in zip(specs, own_tables, strict=True)]
     rows.drop_without_label(columns)
-    images = names = files.keys(image_cells)
+    images = names = Texts(map(files.key, image_cells))
     if table.boxes is not None:
         names = Texts(box_names(images))
         rows.drop(np.asarray(np.isnan(table.boxes).any(1)), "without a box", "no box")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -27,14 +27,13 @@ from ..pose.bodies import Body
 from .cells import TableReading
 from .image_labels import unnamed
 
+_Entry: TypeAlias = dict[str, Any]
 _FIELDS: dict[str, dict[str, Field]] = {
     "images": {"id": "id", "file_name": "text"},
     "annotations": {"id": "id", "image_id": "id"},
 }
 #: The keys of COCO for an image besides its name. Other keys of images are columns.
-_KNOWN = frozenset(
-    ("id", "file_name", "width", "height", "license", "coco_url", "flickr_url", "flickr_640_url", "date_captured")
-)
+_KNOWN = ("id", "file_name", "width", "height", "license", "coco_url", "flickr_url", "flickr_640_url", "date_captured")
 _POSES = "keypoints of several persons in an image, whom pose/coco crops: contml train pose/coco task.root=FOLDER"
 
 
@@ -100,11 +99,8 @@ def coco_table(path: Path, content: dict[str, Any], options: TableReading) -> Ta
 
 
 def _objects(
-    path: Path,
-    images: Mapping[Any, dict[str, Any]],
-    notes: Mapping[Any, list[dict[str, Any]]],
-    names: Mapping[Any, str],
-) -> Iterator[dict[str, Any]]:
+    path: Path, images: Mapping[Any, _Entry], notes: Mapping[Any, list[_Entry]], names: Mapping[Any, str]
+) -> Iterator[_Entry]:
     """Yield a record for each annotation with a box: the image, the box, and the category or the caption."""
     for number, image in images.items():
         for note in notes[number]:
@@ -156,31 +152,22 @@ def arrays_table(path: Path, options: TableOptions) -> Table:
         raise no_such_file(path) from None
     names, joints, visible = (arrays.get(key) for key in ("names", _JOINTS, "visible"))
     if names is None or joints is None:
-        found = ", ".join(arrays) or "nothing"
-        raise InputError(str(path), f"has {found}", "must have the arrays names and joints")
-    shapes = [f"names {list(names.shape)}, joints {list(joints.shape)}"]
-    shapes += [] if visible is None else [f"visible {list(visible.shape)}"]
-    if (
-        joints.ndim != 3
-        or joints.shape[::2] != (*names.shape, 2)
-        or (visible is not None and visible.shape != joints.shape[:2])
-    ):
-        raise InputError(str(path), ", ".join(shapes), "must be names [N], joints [N, J, 2] and visible [N, J]")
+        raise InputError(str(path), f"has {', '.join(arrays) or 'nothing'}", "must have the arrays names and joints")
+    shapes = f"names {list(names.shape)}, joints {list(joints.shape)}"
+    fits = joints.ndim == 3 and joints.shape[::2] == (*names.shape, 2)
+    if visible is not None:
+        shapes, fits = f"{shapes}, visible {list(visible.shape)}", fits and visible.shape == joints.shape[:2]
+    if not fits:
+        raise InputError(str(path), shapes, "must be names [N], joints [N, J, 2] and visible [N, J]")
     if joints.dtype.kind not in "iuf" or (visible is not None and visible.dtype.kind not in "biuf"):
         raise InputError(str(path), f"joints are {joints.dtype}", "must be numbers")
     others = {key: array for key, array in arrays.items() if array.shape == names.shape and key != "names"}
-    people = [
-        {"name": name, _JOINTS: pose, **dict(zip(others, values, strict=True))}
-        for name, pose, *values in zip(_texts(names), joints.tolist(), *map(_texts, others.values()), strict=True)
-    ]
+    rows = zip(_texts(names), joints.tolist(), *map(_texts, others.values()), strict=True)
+    people = [{"name": name, _JOINTS: pose, **dict(zip(others, each, strict=True))} for name, pose, *each in rows]
     if visible is not None:
         people = [{**person, "visible": flags} for person, flags in zip(people, visible.tolist(), strict=True)]
-    return people_table(
-        path, "arrays", {**{k: arrays[k].tolist() for k in _BODY if k in arrays}, "people": people}, options
-    )
-
-
-_BODY = ("joint_names", "skeleton")
+    body: _Entry = {key: arrays[key].tolist() for key in ("joint_names", "skeleton") if key in arrays}
+    return people_table(path, "arrays", {**body, "people": people}, options)
 
 
 def _texts(array: np.ndarray[Any, Any]) -> list[Any]:
@@ -259,16 +246,13 @@ def read_data(path: Path, pattern: str | None, options: TableReading) -> Table:
     if table_suffix(path) != ".json":
         return read_table(path, options)
     content = parsed_json(str(path), options.text(path))
-    if isinstance(content, dict) and "images" in content:
-        return coco_table(path, content, options)
-    if isinstance(content, dict) and "people" in content:
-        return people_table(path, "JSON of people", content, options)
-    if (
-        isinstance(content, dict)
-        and content
-        and all(isinstance(value, list | str | None) for value in content.values())
-    ):
-        content = [{"image": name, "caption": texts} for name, texts in content.items()]
+    found = content if isinstance(content, dict) else {}
+    if "images" in found:
+        return coco_table(path, found, options)
+    if "people" in found:
+        return people_table(path, "JSON of people", found, options)
+    if found and all(isinstance(value, list | str | None) for value in found.values()):
+        content = [{"image": name, "caption": texts} for name, texts in found.items()]
     return json_table(path, content, options)
 
 
@@ -295,9 +279,7 @@ def _read_folder(folder: Path, pattern: str | None, options: TableOptions) -> Ta
         hint = f"give the table: {' or '.join(map(str, tables))}" if tables else _PATTERN_HINT
         raise InputError(str(outside[0]), "not in the folder of a class", hint=hint)
     columns["class"] = [parts[0] for parts in folders]
-    description = "a folder for each class"
-    if any(len(parts) > 1 for parts in folders):
-        description += ", the outer of several"
+    description = "a folder for each class" + ", the outer of several" * any(len(parts) > 1 for parts in folders)
     if tables:
         description += f"; {', '.join(table.name for table in tables)} not read"
     return texts_table(folder, description, columns, files, replace(options, missing_words=[]))  # "None" may be a class

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,23 +68,17 @@ def make_split(items: Items, part: str, queries: Array, group: str | None, *, ex
         exclude_group: True if the gallery of a query excludes its own group.
     """
     rows = items.parts.used[part]
-    names = items.names.taken(rows)
     space = _label_space(items, rows).with_texts(identity=items.texts.taken(rows))
-    query_rows, gallery = query_split(queries.tolist(), len(rows))
-    return Split(
-        images=_images(items, rows),
-        names=names,
-        labels=space,
-        queries=query_rows,
-        gallery=gallery,
-        excluded=items.excluded[part],
-        groups=None if group is None else torch.from_numpy(_in_order(items.groups.taken(rows))),
-        exclude_group=exclude_group,
-        group_name=group or "",
-        view=_view(items, rows, space),
-        # Only for the split that a report shows, as a training split goes to worker processes.
-        metadata={} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()},
-    )
+    # Only for the split that a report shows, as a training split goes to worker processes.
+    metadata = {} if part == "train" else {name: column.values(rows) for name, column in items.metadata.items()}
+    groups = None if group is None else torch.from_numpy(_in_order(items.groups.taken(rows)))
+    searched: Any = (*query_split(queries.tolist(), len(rows)), groups, exclude_group, group or "")
+    described: dict[str, Any] = {
+        "excluded": items.excluded[part],
+        "view": _view(items, rows, space),
+        "metadata": metadata,
+    }
+    return Split(_images(items, rows), items.names.taken(rows), space, *searched, **described)
 
 
 def _images(items: Items, rows: Array) -> Sequence[ImageSource]:

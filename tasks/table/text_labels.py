@@ -225,15 +225,12 @@ class CaptionsLabel(TableLabel):
             words = vectors_in_words(path, vectors, train_captions, f"task.{cells.part.section}.vectors")
             source = f"{len(vectors):,} words with a vector ({words})"
         distance = CaptionDistance(choice, train_captions, test_captions, vectors, self.normalize, seed)
-        known = (
-            any(word in vectors or not choice.needs_vectors for text in texts for word in split_words(text))
-            for texts in values
-        )
-        usable = np.fromiter(known, bool, len(values))
+        known = ({word for text in texts for word in split_words(text)} for texts in values)
+        known = (words & vectors.keys() if choice.needs_vectors else words for words in known)
+        usable = np.fromiter(map(bool, known), bool, len(values))
         usable_rows = train[usable[train]] if usable[train].any() else train
-        most = values.lengths[usable_rows].max()
         example = _shortened(values[usable_rows[0]][0], 40)
-        summary = f"up to {most} per row, {source}: '{example}'"
+        summary = f"up to {values.lengths[usable_rows].max()} per row, {source}: '{example}'"
         return column.fitted(lambda rows: distance.labels(column.of(rows))[0], summary, usable)
 
 
