@@ -130,8 +130,7 @@ def test_near_ties_that_float32_cannot_tell_apart():
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_low_precision_of_matrix_products_changes_nothing(precision):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.nn.functional.normalize(torch.randn(400, 64, generator=generator))
+    x = torch.nn.functional.normalize(torch.randn(400, 64, generator=torch.Generator().manual_seed(0)))
     radii = radii_of_items(x, x)
     expected = count_nearer(x, x, radii)
     before = torch.get_float32_matmul_precision()
@@ -145,8 +144,7 @@ def test_low_precision_of_matrix_products_changes_nothing(precision):
 
 
 def test_threads_change_nothing(monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(700, 16, generator=generator)
+    x = torch.randn(700, 16, generator=torch.Generator().manual_seed(0))
     radii = radii_of_items(x, x)
     one = count_nearer(x, x, radii)
     monkeypatch.setattr("contml.distances._compiled._ENTRIES_PER_THREAD", 100)
@@ -162,8 +160,7 @@ def test_few_pairs_are_recomputed(monkeypatch):
         ranks, "squared_distances_of", lambda *given: computed.append(len(given[2])) or squared_distances_of(*given)
     )
     x = torch.nn.functional.normalize(torch.randn(2000, 128, generator=torch.Generator().manual_seed(0)))
-    radii = radii_of_items(x, x)
-    count_nearer(x, x, radii)
+    count_nearer(x, x, radii_of_items(x, x))
     assert 2000 <= sum(computed) < 0.002 * 2000**2
 
 
@@ -182,8 +179,7 @@ def test_exact_distances_are_the_same_wherever_they_are_computed(dim):
     for row in (0, 7, 49):
         d = whole.of(x[row])
         alone = [squared_distances_of(x, y, torch.tensor([row]), torch.tensor([c])).item() for c in range(70)]
-        assert d.tolist() == alone
-        assert found.values[row].tolist() == d[found.positions[row]].tolist()
+        assert (d.tolist(), found.values[row].tolist()) == (alone, d[found.positions[row]].tolist())
         true = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(x[row].tolist(), y[3].tolist(), strict=True))
         assert d[3].item() == pytest.approx(float(true), rel=1e-14)
 
@@ -198,8 +194,7 @@ def test_distinct_rows(dtype):
     # Their order is one of values: any order of the items gives the same rows.
     again = distinct(x.flip(0))
     assert torch.equal(x[found.first_index] + 0.0, x.flip(0)[again.first_index] + 0.0)
-    assert distinct(x[:0]).counts.tolist() == []
-    assert distinct(x[:, :0]).counts.tolist() == [5]
+    assert (distinct(x[:0]).counts.tolist(), distinct(x[:, :0]).counts.tolist()) == ([], [5])
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference
 from support.choices import pairwise
-from support.refusals import refuses
+from support.refusals import refused
 from support.strategies import batches, label_matrices
 
 from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
@@ -43,8 +43,7 @@ def test_equals_the_loop_in_float64(name, batch):
 def test_relative_error_is_below_a_thousandth_at_every_scale(dim, norm, share):
     torch.manual_seed(0)
     x = norm * torch.nn.functional.normalize(torch.randn(20, dim))
-    y = x + share * norm * torch.nn.functional.normalize(torch.randn(20, dim))
-    both = torch.cat((x, y))
+    both = torch.cat((x, (x + share * norm * torch.nn.functional.normalize(torch.randn(20, dim)))))
     exact = (both.double()[:, None] - both.double()[None]).square().sum(2)
     ours = squared_euclidean(both, both).double()
     apart = exact > 0
@@ -134,8 +133,7 @@ def test_gradients_under_an_offset_that_all_share(offset):
 def test_an_infinite_embedding_spoils_its_own_distances_alone():
     x = torch.randn(5, 3)
     x[2, 1] = torch.inf
-    finite = squared_euclidean(x, x)[[0, 1, 3, 4]][:, [0, 1, 3, 4]]
-    assert finite.isfinite().all()
+    assert squared_euclidean(x, x)[[0, 1, 3, 4]][:, [0, 1, 3, 4]].isfinite().all()
 
 
 @pytest.mark.parametrize("array", [torch.tensor, np.array], ids=["torch", "numpy"])
@@ -148,8 +146,7 @@ def test_cancelled_entries_are_recomputed_in_parts(array, monkeypatch):
         return ((x[i] - x[j]) ** 2).sum(1)
 
     recompute(d, array([0, 1, 2]), array([2, 1, 1]), subtract)
-    assert d.tolist() == [[9, 9, 32], [9, 0, 9], [9, 8, 9]]
-    assert sizes == [2, 1]
+    assert (d.tolist(), sizes) == ([[9, 9, 32], [9, 0, 9], [9, 8, 9]], [2, 1])
 
 
 @st.composite
@@ -243,12 +240,9 @@ def test_pairwise_in_any_memory(memory):
     assert torch.equal(space[rows].pairwise(memory=memory), space.pairwise(rows, rows))
     assert torch.equal(space.pairwise(memory=memory), torch.stack([space.pairwise([row])[0] for row in range(30)]))
     assert space.pairwise([], cols, memory=memory).shape == (0, 15)
-    assert space.pairwise(rows, [], memory=memory).shape == (3, 0)
-    assert space[[]].pairwise(memory=memory).shape == (0, 0)
+    assert (space.pairwise(rows, [], memory=memory).shape, space[[]].pairwise(memory=memory).shape) == ((3, 0), (0, 0))
 
 
 def test_bad_input():
-    with refuses("label distance", got="nan in row 0, column 1"):
-        Matrix(torch.tensor([[0, torch.nan], [1, 0]])).pairwise()
-    with refuses("label distance", got="-1.0"):
-        nearest(Matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), 1)
+    refused(Matrix(torch.tensor([[0, torch.nan], [1, 0]])).pairwise, "label distance", got="nan in row 0, column 1")
+    refused(lambda: nearest(Matrix(torch.tensor([[0.0, -1.0], [1.0, 0.0]])), 1), "label distance", got="-1.0")

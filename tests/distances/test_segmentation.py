@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 from support.paths import DATA_ROOT
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.distances import segmentation_distance
 from contml.distances.segmentation import _by_product, pack_maps
@@ -64,8 +64,7 @@ def test_equals_the_confusion_matrix(drawn, cached):
         patch.setattr(sys.modules["contml.distances.segmentation"], "_CACHED", cached)
         patch.setattr(sys.modules["contml.distances.segmentation"], "_WORDS_PER_THREAD", 1)
         if bool(expected.isnan().any()):
-            with refuses("label maps", got="no pixel"):
-                segmentation_distance(maps, maps, classes, ignore)
+            refused(lambda: segmentation_distance(maps, maps, classes, ignore), "label maps", got="no pixel")
             return
         ours = segmentation_distance(maps, maps, classes, ignore)
     torch.testing.assert_close(ours.double(), expected, rtol=0, atol=1e-6)
@@ -129,16 +128,13 @@ def test_more_maps_than_are_packed_at_a_time(monkeypatch):
     monkeypatch.setattr(sys.modules["contml.distances.segmentation"], "_PACKED", 3)
     assert torch.equal(SegmentationLabels(maps, 3).masks, whole.masks)
     maps[7, 1, 2] = 3
-    with refuses("label map 7", got="3 at row 1, column 2", allowed="0 to 2"):
-        SegmentationLabels(maps, 3)
+    refused(lambda: SegmentationLabels(maps, 3), "label map 7", got="3 at row 1, column 2", allowed="0 to 2")
 
 
 def test_the_pair_without_a_common_pixel_is_named():
     maps = np.zeros((4, 2, 2), dtype=np.uint8)
     maps[1, 0], maps[3, 1] = 255, 255
     space = SegmentationLabels(maps, 2, ignore=255)
-    with refuses("label maps 1 and 3", got="no pixel"):
-        space.pairwise()
-    with refuses("label maps 1 and 3", got="no pixel"):
-        space[[2, 1, 3]].pairwise([1], [0, 2])
+    refused(space.pairwise, "label maps 1 and 3", got="no pixel")
+    refused(lambda: space[[2, 1, 3]].pairwise([1], [0, 2]), "label maps 1 and 3", got="no pixel")
     assert space.pairwise([0], [1, 3]).tolist() == [[0, 0]]

@@ -108,8 +108,7 @@ def test_classes_larger_than_the_curves_still_have_their_map_at_r(monkeypatch):
 
 def test_solved_and_collapsed_embeddings():
     classes = torch.arange(40) % 8
-    centres = 10 * torch.eye(8)
-    solved, _ = evaluate(centres[classes], ClassLabels(classes))
+    solved, _ = evaluate((10 * torch.eye(8))[classes], ClassLabels(classes))
     assert solved.curves["recall"].model == [1.0] * 39
     assert solved.scores["map_at_r"] == Score("MAP@R", "higher", 1.0, solved.scores["map_at_r"].random, 1.0)
     assert solved.scores["map_at_r"].normalized() == 1
@@ -164,8 +163,7 @@ def test_the_data_decide_at_which_k_recall_is_reported(tmp_path):
             assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
             assert {"map_at_r", "r_precision", "nmi", "f1"} <= set(row)
     found = made.evaluate(made.watched["val"])[0]
-    assert len(found.curves["recall"].model) == 120
-    assert len(found.curves["ndcg"].model) == 100
+    assert (len(found.curves["recall"].model), len(found.curves["ndcg"].model)) == (120, 100)
     assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
     assert read_again(found) == found
 

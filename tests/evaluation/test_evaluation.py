@@ -178,9 +178,7 @@ def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
         expected, _ = evaluate(embeddings[kept], labels[kept])
     else:
         expected, _ = evaluate(embeddings, labels, kept[kept < 6], kept[kept >= 6])
-    assert found.skipped == 2
-    assert found.curves == expected.curves
-    assert found.spearman == expected.spearman
+    assert (found.skipped, found.curves, found.spearman) == (2, expected.curves, expected.spearman)
     assert (found.queries, found.gallery) == ((18, 18) if leave_one_out else (5, 13))
     for shown in (ranked.queries, ranked.model, ranked.oracle):
         assert not torch.isin(shown, missing).any()
@@ -304,8 +302,7 @@ def test_a_result_that_may_be_chance_says_so():
     assert shown(by_chance).startswith("not distinguishable from a random ranking: mean label distance@10 differs by ")
     assert " ± " in shown(by_chance)
     assert shown(by_chance) in Evaluated(by_chance, "test", "last", 1, 1).notes
-    assert shown(learned) == ""
-    assert shown(read_again(by_chance)) == shown(by_chance)
+    assert (shown(learned), shown(read_again(by_chance))) == ("", shown(by_chance))
     assert shown(evaluate(noise, ClassLabels(torch.arange(120) % 6), clusters=False)[0])
     assert not shown(evaluate(torch.eye(6)[torch.arange(120) % 6], ClassLabels(torch.arange(120) % 6))[0])
     one = evaluate(noise, labels, queries=[0], gallery=range(1, 120))[0]
@@ -321,8 +318,7 @@ def test_queries_of_one_group_have_no_interval_and_say_so():
         found = evaluate(embeddings, labels, queries=queries, gallery=range(60), groups=groups)[0]
         assert math.isnan(found.random_margin) == (groups_of_queries == 1)
         says = "not known whether a random ranking has the same result: all queries are of one group or class"
-        assert (shown(found) == says) == (groups_of_queries == 1)
-        assert shown(read_again(found)) == shown(found)
+        assert (shown(found) == says, shown(read_again(found))) == (groups_of_queries == 1, shown(found))
 
 
 def test_the_margin_to_a_random_ranking_is_that_of_the_groups():

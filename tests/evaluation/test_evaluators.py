@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.captioning import described_squares, small_captioner
 from support.fake_runs import classes, poses
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.captioning import score_captions
 from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
@@ -27,8 +27,7 @@ def test_scores_of_the_references_themselves():
     assert evaluation.headline == "cider_d"
     assert evaluation.main.model == pytest.approx(float(captions.values.mean()))
     assert evaluation.main.random < evaluation.main.model
-    assert evaluation.queries == 30
-    assert captions.texts == texts
+    assert (evaluation.queries, captions.texts) == (30, texts)
 
 
 def test_a_person_is_compared_with_the_others():
@@ -51,19 +50,16 @@ def test_unreadable_images_are_left_out():
     assert outputs.shape == (30, 9)
     assert not len(missing)
     evaluation, captions = evaluator.evaluate(outputs, torch.tensor([4, 7]), split)
-    assert evaluation.skipped == 2
-    assert captions.queries.tolist() == [row for row in range(30) if row not in (4, 7)]
+    assert (evaluation.skipped, captions.queries.tolist()) == (2, [row for row in range(30) if row not in (4, 7)])
     assert len(captions.shown(6)) == 6
     values = captions.values[captions.shown(6)]
     assert torch.equal(values, values.sort(descending=True).values)
 
 
 def test_the_result_goes_through_json_and_tables():
-    split = described_squares()
-    evaluation, _ = evaluate_captions(["a square"] * 30, split, torch.arange(30))
+    evaluation, _ = evaluate_captions(["a square"] * 30, described_squares(), torch.arange(30))
     read = Evaluated.from_dict(Evaluated(evaluation, "test", "last", 2, 2).to_dict()).evaluation
-    assert read.scores == evaluation.scores
-    assert usual(read) == ["bleu@1", "bleu@4", "cider_d", "cider", "rouge_l"]
+    assert (read.scores, usual(read)) == (evaluation.scores, ["bleu@1", "bleu@4", "cider_d", "cider", "rouge_l"])
     assert "spearman" not in measurable(read)
     assert measured(read, "bleu@4").title == "BLEU-4"
     table = summary(read)
@@ -86,13 +82,11 @@ def test_what_was_evaluated_in_words(evaluation, words):
 
 def test_a_split_without_captions():
     split = replace(described_squares(), labels=NumberLabels(torch.zeros(30)))
-    with refuses("task", got="no captions"):
-        evaluate_captions(["a"] * 30, split, torch.arange(30))
+    refused(lambda: evaluate_captions(["a"] * 30, split, torch.arange(30)), "task", got="no captions")
 
 
 def test_an_empty_caption_has_scores():
-    split = described_squares()
-    evaluation, captions = evaluate_captions([""] * 30, split, torch.arange(30))
+    evaluation, captions = evaluate_captions([""] * 30, described_squares(), torch.arange(30))
     assert isinstance(evaluation, Evaluation)
     assert evaluation.main.model == 0
     assert np.all(captions.scores["rouge_l"] == 0)

@@ -23,8 +23,7 @@ def ranked_lists(draw, most=5):
     """Distances and label distances `[Q, C]`, with many ties, zeros, and lists at one distance."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
     shape = draw(st.integers(1, 4)), draw(st.integers(1, most))
-    levels = draw(st.sampled_from([1, 2, 4, 1000]))
-    distances = torch.randint(0, levels, shape, generator=generator).double()
+    distances = torch.randint(0, draw(st.sampled_from([1, 2, 4, 1000])), shape, generator=generator).double()
     labels = torch.randint(0, draw(st.sampled_from([1, 2, 4, 1000])), shape, generator=generator).double() / 4
     return distances, labels
 
@@ -156,8 +155,7 @@ def test_groups_and_missing_rows_do_not_count():
     for q in kept:
         seen = kept[groups[kept] != groups[q]]
         near = (embeddings[seen] - embeddings[q]).square().sum(1)
-        values = (labels[seen] - labels[q]).square().sum(1)
-        tau.append(kendalltau(near, values).statistic)
+        tau.append(kendalltau(near, (labels[seen] - labels[q]).square().sum(1)).statistic)
     assert found.scores["kendall"].model == pytest.approx(fmean(tau), abs=1e-7)
 
 
@@ -170,8 +168,7 @@ def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
     monkeypatch.setattr(graded, "_SORTED", 100)
     monkeypatch.setattr(retrieval, "_LABEL_DISTANCES", 200 * 7)
     sample, _ = evaluate(embeddings, space_of(labels))
-    assert sample.sorted_queries == 100
-    assert sample.curves == whole.curves
+    assert (sample.sorted_queries, sample.curves) == (100, whole.curves)
     for name in ("hap", "kendall"):
         assert sample.scores[name].model != whole.scores[name].model
         assert sample.scores[name].model == pytest.approx(whole.scores[name].model, abs=0.05)

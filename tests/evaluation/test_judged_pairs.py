@@ -53,16 +53,14 @@ def test_pairs_of_unreadable_images_are_left_out():
 
 def test_what_is_said_of_judged_pairs():
     labels = judged(0.4, repeats=0)
-    x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    evaluation, _ = evaluate_judgments(x, labels)
+    evaluation, _ = evaluate_judgments(torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), labels)
     assert math.isnan(evaluation.main.oracle)  # no pair was judged twice
     assert headline_words(evaluation).startswith("Embedding distances and judged distances have a rank correlation of ")
     assert " ± " in sentence(evaluation)
     assert "76 judged pairs" in scope(evaluation)
     assert [row[0] for row in summary(evaluation)[1:]] == ["Spearman, judged pairs"]
     again = Evaluated.from_dict(Evaluated(evaluation, "test", "best", 1.0, 2).to_dict()).evaluation
-    assert again.intervals == evaluation.intervals
-    assert again.kind == "pairs"
+    assert (again.intervals, again.kind) == (evaluation.intervals, "pairs")
 
 
 def world(items, pairs, seed):
@@ -97,16 +95,12 @@ def test_the_ceiling_is_what_the_truth_would_have():
     repeats = random.integers(1, 4, count)
     rows = np.stack((np.arange(count), np.arange(count) + count), 1)
     judgments = np.repeat(truth, repeats) + random.normal(0, 2, repeats.sum())
-    labels = PairLabels(np.repeat(rows, repeats, axis=0), judgments - judgments.min(), 2 * count)
-    pairs = labels.judged_pairs
+    pairs = PairLabels(np.repeat(rows, repeats, axis=0), judgments - judgments.min(), 2 * count).judged_pairs
     assert ceiling(pairs) == pytest.approx(spearmanr(truth, pairs.distances).statistic, abs=0.02)
 
 
 def test_the_ceiling_at_the_ends():
-    once = PairLabels([[0, 1], [2, 3], [4, 5]], [1.0, 2.0, 3.0], 6).judged_pairs
-    assert math.isnan(ceiling(once))
+    assert math.isnan(ceiling(PairLabels([[0, 1], [2, 3], [4, 5]], [1.0, 2.0, 3.0], 6).judged_pairs))
     rows = [[0, 1], [0, 1], [2, 3], [2, 3], [4, 5], [4, 5]]
-    agreed = PairLabels(rows, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 6).judged_pairs
-    assert ceiling(agreed) == pytest.approx(1.0)
-    chance = PairLabels(rows, [1.0, 3.0, 3.0, 1.0, 2.0, 2.1], 6).judged_pairs
-    assert ceiling(chance) == 0.0
+    assert ceiling(PairLabels(rows, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 6).judged_pairs) == pytest.approx(1.0)
+    assert ceiling(PairLabels(rows, [1.0, 3.0, 3.0, 1.0, 2.0, 2.1], 6).judged_pairs) == 0.0

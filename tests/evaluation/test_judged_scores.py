@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.evaluation.evaluated import headline_words, sentence
 from contml.evaluation.judgments import evaluate_judgments, ndcg
@@ -116,12 +116,9 @@ def test_judgments_of_unreadable_images_are_left_out():
     left = ~np.isin(labels.triplets, [0, 4]).any(1)
     assert (evaluation.queries, evaluation.skipped) == (left.sum(), 2)
     assert judged.labels.triplets.tolist() == labels.triplets[left].tolist()
-    with refuses("judgments", got="none"):
-        evaluate_judgments(x, labels, torch.arange(9))
-    with refuses("labels", got="NumberLabels"):
-        evaluate_judgments(x, NumberLabels(torch.randn(9)))
-    with refuses("embeddings", got="8"):
-        evaluate_judgments(x[:8], labels)
+    refused(lambda: evaluate_judgments(x, labels, torch.arange(9)), "judgments", got="none")
+    refused(lambda: evaluate_judgments(x, NumberLabels(torch.randn(9))), "labels", got="NumberLabels")
+    refused(lambda: evaluate_judgments(x[:8], labels), "embeddings", got="8")
 
 
 def test_a_ceiling_that_is_not_known_is_left_out():

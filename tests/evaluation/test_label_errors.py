@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.choices import spread
 from support.label_spaces import SPACES
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.evaluation import label_errors
 from contml.evaluation.label_errors import _PENALTIES, _draw_folds
@@ -114,8 +114,7 @@ def test_every_label_space_equals_the_loop(name, k, tmp_path):
 
 
 def test_judged_pairs_compare_too_few_items():
-    with refuses("labels", got="judged pairs"):
-        label_errors(embeddings(20), SPACES["pairs"](None))
+    refused(lambda: label_errors(embeddings(20), SPACES["pairs"](None)), "labels", got="judged pairs")
 
 
 def test_groups_missing_and_folds_equal_the_loop():
@@ -132,16 +131,14 @@ def test_groups_missing_and_folds_equal_the_loop():
 
 def test_equal_labels_have_no_errors():
     found = label_errors(embeddings(), NumberLabels(torch.ones(N)))
-    assert len(found.scores.unique()) == 1
-    assert found.order.tolist() == list(range(N))
+    assert (len(found.scores.unique()), found.order.tolist()) == (1, list(range(N)))
 
 
 def test_swaps_and_noise_are_found_where_labels_are_precise():
     """Labels follow the embedding closely on one side, loosely on the other: the loose half is no error."""
     generator = torch.Generator().manual_seed(3)
     x = torch.rand(400, 2, generator=generator)
-    noise = torch.where(x[:, 0] < 0.5, 0.01, 0.3)
-    values = x[:, 0] + noise * torch.randn(400, generator=generator)
+    values = x[:, 0] + torch.where(x[:, 0] < 0.5, 0.01, 0.3) * torch.randn(400, generator=generator)
     precise = (x[:, 0] < 0.25).nonzero()[:3, 0]
     far = (x[:, 0] > 0.4).logical_and(x[:, 0] < 0.5).nonzero()[:3, 0]
     values[precise], values[far] = values[far].clone(), values[precise].clone()  # swaps
@@ -171,24 +168,17 @@ def test_no_block_holds_all_pairs(monkeypatch):
     items = 500
     values = torch.arange(float(items))
     found = label_errors(values[:, None], NumberLabels(values))
-    assert len(found.order) == items
-    assert found.neighbours.shape == (items, 20)
+    assert (len(found.order), found.neighbours.shape) == (items, (items, 20))
     assert max(sizes) <= 20_000
 
 
 def test_refusals():
     x, labels = embeddings(), NumberLabels(torch.arange(float(N)))
-    with refuses("k", "20", "1 to 19"):
-        label_errors(x, labels, k=20)
-    with refuses("k", "12", "1 to 10"):
-        label_errors(x, labels, k=12, groups=[0] * 10 + [1] * 10)
-    with refuses("items", "20 of them of one group"):
-        label_errors(x, labels, groups=[0] * N)
-    with refuses("folds", "fold 2", "0 to 1"):
-        label_errors([x, x], labels, folds=[row % 3 for row in range(N)])
-    with refuses("folds", "all items are in one"):
-        label_errors([x], labels, folds=[0] * N)
+    refused(lambda: label_errors(x, labels, k=20), "k", "20", "1 to 19")
+    refused(lambda: label_errors(x, labels, k=12, groups=[0] * 10 + [1] * 10), "k", "12", "1 to 10")
+    refused(lambda: label_errors(x, labels, groups=[0] * N), "items", "20 of them of one group")
+    refused(lambda: label_errors([x, x], labels, folds=[row % 3 for row in range(N)]), "folds", "fold 2", "0 to 1")
+    refused(lambda: label_errors([x], labels, folds=[0] * N), "folds", "all items are in one")
     with refuses("folds", "items of group 1 are in two"):
         label_errors([x, x], labels, folds=[0] * 3 + [1] * 17, groups=[row // 2 for row in range(N)])
-    with refuses("labels", "list"):
-        label_errors(x, [1.0] * N)
+    refused(lambda: label_errors(x, [1.0] * N), "labels", "list")

@@ -183,8 +183,7 @@ def test_one_result_has_everything():
     for labels in (NumberLabels(ages), ClassLabels(classes)):
         found = contml.evaluate(x, labels, groups=[f"house {n % 15}" for n in range(120)], exclude_group=False)
         main = found.evaluation.main
-        assert found.score == main.normalized()
-        assert found.metrics[found.evaluation.headline] == main.model
+        assert (found.score, found.metrics[found.evaluation.headline]) == (main.normalized(), main.model)
         assert found.metrics["ndcg@7"] == found.evaluation.curves["ndcg"].at(7).model
         for name, values in found.per_query.items():
             assert float(values.mean()) == pytest.approx(found.metrics[name], abs=1e-9), name

@@ -39,10 +39,8 @@ def test_weights_are_those_of_the_definition(k, dtype):
 def test_copies_of_a_training_item_have_equal_weights_and_the_lower_rows_come_first():
     """Their distances by a matrix product would differ by rounding."""
     row = (1e3 + draw(1, 64)).float()
-    x = torch.cat((-row, row.expand(5, -1)))
-    found = Posterior(x, draw(6, 2), 3, 1e-3).weights(row + 0.3)
-    assert found.rows.tolist() == [[1, 2, 3]]
-    assert found.weights.tolist() == [[1 / 3] * 3]
+    found = Posterior(torch.cat((-row, row.expand(5, -1))), draw(6, 2), 3, 1e-3).weights(row + 0.3)
+    assert (found.rows.tolist(), found.weights.tolist()) == ([[1, 2, 3]], [[1 / 3] * 3])
 
 
 def test_excluded_items_have_no_weight():
@@ -51,8 +49,7 @@ def test_excluded_items_have_no_weight():
     for q, query in enumerate(draw(5, 4, 1)):
         expected = loop_weights(x, query, 20, 0.7, excluded[q].nonzero()[:, 0].tolist())
         pairs = zip(found.rows[q].tolist(), found.weights[q].tolist(), strict=True)
-        given = {row: weight for row, weight in pairs if weight}
-        assert given == pytest.approx(expected)
+        assert {row: weight for row, weight in pairs if weight} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 1e3, 1e300])
@@ -88,8 +85,7 @@ def test_blocks_change_nothing(seed, entries):
 
 def test_the_distance_of_label_vectors_is_the_mean_squared_distance_of_the_labels():
     x, u, queries = draw(20, 4), draw(20, 3, 2), draw(6, 4, 1)
-    known = Posterior(x, u, 7, 0.5)
-    vectors = known.label_vectors(queries).double()
+    vectors = Posterior(x, u, 7, 0.5).label_vectors(queries).double()
     asked = as_query(vectors.float()).double()
     for a in range(6):
         first = loop_weights(x, queries[a], 7, 0.5)
@@ -118,8 +114,7 @@ def test_coordinates_of_vectors_have_the_label_distances(count):
 def test_coordinates_follow_the_label_distances_of_every_kind(name, tmp_path):
     labels = SPACES[name](tmp_path)
     coordinates = Coordinates.fit(labels)
-    distances = labels.filled(range(len(labels)), coordinates.landmarks)
-    u = coordinates.of(distances)
+    u = coordinates.of(labels.filled(range(len(labels)), coordinates.landmarks))
     pairs = torch.triu_indices(len(labels), len(labels), 1)
     both = torch.stack((torch.cdist(u, u)[pairs[0], pairs[1]], labels.filled().double()[pairs[0], pairs[1]]))
     assert float(torch.corrcoef(both)[0, 1]) > 0.8
@@ -129,8 +124,7 @@ def test_equal_labels_have_no_coordinates_and_equal_vectors():
     labels = NumberLabels(torch.ones(9))
     coordinates = Coordinates.fit(labels)
     u = coordinates.of(labels.pairwise(range(9), coordinates.landmarks))
-    vectors = Posterior(draw(9, 3), u, 4, 0.5).label_vectors(draw(4, 3, 1))
-    assert bool((vectors == 0).all())
+    assert bool((Posterior(draw(9, 3), u, 4, 0.5).label_vectors(draw(4, 3, 1)) == 0).all())
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------

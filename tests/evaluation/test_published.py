@@ -4,7 +4,7 @@ import pytest
 import torch
 import yaml
 from support.miniature import TINY
-from support.refusals import refuses
+from support.refusals import refused
 from support.retrieval import evaluate
 
 from contml import InputError
@@ -50,18 +50,15 @@ def test_a_config_holds_published_metrics(tmp_path):
     ],
 )
 def test_a_wrong_metric_is_refused(tmp_path, metric, value, fields):
-    with refuses(metric, **fields):
-        Published("a paper", **{metric: value})
+    refused(lambda: Published("a paper", **{metric: value}), metric, **fields)
     with pytest.raises(InputError) as error:
         load(str(config(tmp_path)), [f"published.{metric}={'.nan' if value != value else value}"])
     assert all(text in str(error.value) for text in ("command line", "published", metric, *fields.values()))
 
 
 def test_a_source_and_a_metric_are_needed():
-    with refuses("source", got="empty", hint="Kim et al. 2020, Table 2"):
-        Published(" ", **{"recall@1": 0.7})
-    with refuses("metrics", got="none", hint="recall@1: 0.697"):
-        Published("a paper")
+    refused(lambda: Published(" ", **{"recall@1": 0.7}), "source", got="empty", hint="Kim et al. 2020, Table 2")
+    refused(lambda: Published("a paper"), "metrics", got="none", hint="recall@1: 0.697")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +86,7 @@ def test_a_mistake_in_a_file_is_reported_with_its_line(tmp_path):
 
 
 def test_keys_of_any_name_need_a_type(tmp_path):
-    with refuses("loss.sqared", hint="squared"):
-        load(str(config(tmp_path)), ["loss.sqared=1.0"])
+    refused(lambda: load(str(config(tmp_path)), ["loss.sqared=1.0"]), "loss.sqared", hint="squared")
 
 
 def test_the_metrics_of_an_evaluation_have_bounds():

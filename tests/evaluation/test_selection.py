@@ -20,12 +20,10 @@ CHOSEN = Selection("label_distance@10", queries=300, best=0.41, last=0.42, diffe
 
 @pytest.mark.parametrize("queries", [2, 3, 8, 4000])
 def test_the_paired_interval_is_that_of_scipy(queries):
-    generator = torch.Generator().manual_seed(0)
-    a, noise = torch.randn(2, queries, generator=generator, dtype=torch.float64)
+    a, noise = torch.randn(2, queries, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     b = a + 0.3 * noise + 0.01
     mean, half = paired_interval(a, b)
-    expected = ttest_rel(a, b).confidence_interval(0.95)
-    assert (mean - half, mean + half) == pytest.approx(tuple(expected))
+    assert (mean - half, mean + half) == pytest.approx(tuple(ttest_rel(a, b).confidence_interval(0.95)))
     if queries == 4000:
         assert half < 0.4 * norm.ppf(0.975) / math.sqrt(queries)  # narrower than that of two independent means
 
@@ -45,8 +43,7 @@ def test_one_query_has_no_interval():
 def test_what_was_evaluated_goes_through_json(selection):
     found = replace(TEST, selection=selection)
     values = json.loads(json.dumps(found.to_dict()))
-    assert Evaluated.from_dict(values) == found
-    assert ("selection" in values) == (selection is not None)
+    assert (Evaluated.from_dict(values), "selection" in values) == (found, selection is not None)
     about = {key: values[key] for key in ("split", "checkpoint", "epoch", "epochs", "unit", "queries")}
     expected = {"split": "test", "checkpoint": "best", "epoch": 9, "epochs": 12}
     assert about == {**expected, "unit": "pixels", "queries": 200}
@@ -72,8 +69,7 @@ def test_what_was_evaluated_goes_through_json(selection):
 )
 def test_the_words_for_split_and_weights(split, checkpoint, epoch, words):
     found = replace(TEST, split=split, checkpoint=checkpoint, epoch=epoch)
-    assert found.description == words
-    assert found.chosen_on_split == ("chosen on it" in words)
+    assert (found.description, found.chosen_on_split) == (words, "chosen on it" in words)
 
 
 def test_a_choice_that_the_validation_split_is_too_small_for():

@@ -124,8 +124,7 @@ def test_keeps_the_contract_and_finds_the_nearest(name, sets):
     expected = distances.clone().fill_diagonal_(torch.inf).sort(dim=1).values[:, :7]
     torch.testing.assert_close(found.distances, expected, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(distances.gather(1, found.rows), expected, rtol=1e-5, atol=1e-7)
-    copied = pickle.loads(pickle.dumps(space))
-    assert torch.equal(copied.pairwise(), distances)
+    assert torch.equal(pickle.loads(pickle.dumps(space)).pairwise(), distances)
 
 
 @settings(max_examples=40, deadline=None)
@@ -159,9 +158,7 @@ def test_an_encoder_sees_each_caption_once_and_may_return_a_tensor():
         return torch.from_numpy(letters(captions)).float().requires_grad_()
 
     space = CaptionVectorLabels([["dog", "cat"], ["dog", "  "], ["cat", "dog"], ["a ", "a"]], encoder)
-    assert seen == [["cat", "dog", "a", "a "]]
-    assert space.dropped == 1
-    assert space.pairwise()[0, 2] == 0
+    assert (seen, space.dropped, space.pairwise()[0, 2]) == ([["cat", "dog", "a", "a "]], 1, 0)
 
 
 def test_what_has_no_vector_is_dropped_or_refused():
@@ -186,8 +183,7 @@ def test_what_has_no_vector_is_dropped_or_refused():
 
 def test_digests_depend_on_the_captions_alone_and_fingerprints_on_the_vectors():
     whole, part = CaptionVectorLabels(CAPTIONS), CaptionVectorLabels(CAPTIONS[:3])
-    assert whole.digests()[:3] == part.digests()
-    assert len(set(whole.digests())) == len(CAPTIONS)
+    assert (whole.digests()[:3], len(set(whole.digests()))) == (part.digests(), len(CAPTIONS))
     marks = {
         CaptionVectorLabels(CAPTIONS, **options).fingerprint()
         for options in ({}, {}, {"weights": "count"}, {"sets": "minima"})

@@ -65,8 +65,7 @@ def test_an_answer_has_an_interval_that_crosses_the_start():
 
 def test_an_interval_of_half_a_period_is_the_whole_circle():
     labels = CircularLabels([23.0, 1.0], 24, "hours", scale=2.0)
-    assert labels.largest == 6
-    assert labels.interval(0, 2.0) == (19.0, 3.0)
+    assert (labels.largest, labels.interval(0, 2.0)) == (6, (19.0, 3.0))
     assert labels.interval(0, 6.0) is None
     assert labels.interval_texts(23.0, 19.0, 3.04) == ("23.0 hours", "19.0", "3.0")
     assert labels.interval_texts(0.0, 23.9996, 0.0004) == ("0.00000 hours", "23.99960", "0.00040")
@@ -78,5 +77,4 @@ def test_words():
     assert not labels.mirrored
     assert labels.text(2) == "95.5 degrees"
     assert labels.parts(0, 2) == [("angle", "350 degrees", "95.5 degrees", "106 degrees", "")]
-    assert labels.pairwise([0], [1]).item() == 0
-    assert labels.colours().values.tolist() == [-10, -10, 95.5]
+    assert (labels.pairwise([0], [1]).item(), labels.colours().values.tolist()) == (0, [-10, -10, 95.5])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.label_spaces import edits
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.labels import FunctionLabels, NearestLabels, NumberLabels, WeightedLabels, nearest
 from contml.losses import DenseTripletLoss
@@ -54,8 +54,7 @@ def test_each_pair_is_computed_once():
 @given(data=st.data())
 def test_blocks_equal_the_loop(data):
     values = data.draw(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12))
-    function = Counted()
-    space = FunctionLabels(values, function)
+    space = FunctionLabels(values, Counted())
     rows = st.lists(st.integers(0, len(values) - 1), max_size=8)
     for _ in range(3):
         r, c = data.draw(rows), data.draw(rows)
@@ -73,8 +72,7 @@ def test_of_more_pairs_than_are_kept_all_are_computed_again(monkeypatch):
     for _ in range(2):
         torch.testing.assert_close(space.pairwise(), NumberLabels(values).pairwise())
         torch.testing.assert_close(space.pairwise([7, 2]), NumberLabels(values).pairwise([7, 2]))
-    assert len(function.calls) == 2 * (30 * 29 / 2 + 29 + 28)
-    assert space._kept.values.nbytes == 0
+    assert (len(function.calls), space._kept.values.nbytes) == (2 * (30 * 29 / 2 + 29 + 28), 0)
 
 
 def test_threads_share_the_memory_of_pairs():
@@ -104,11 +102,9 @@ def test_items_of_any_kind():
         assert FunctionLabels(items, length).pairwise()[0].tolist() == [0, 2, 1]
     rows = np.array([[0.0, 0.0], [3.0, 4.0]])
     for array in (rows, torch.tensor(rows), rows.astype(object)):
-        space = FunctionLabels(array, lambda a, b: sum(abs(a - b)))
-        assert space.pairwise()[0, 1] == 7
+        assert FunctionLabels(array, lambda a, b: sum(abs(a - b))).pairwise()[0, 1] == 7
     assert FunctionLabels(torch.tensor([1.0, 4.0]), lambda a, b: abs(a - b)).pairwise()[0, 1] == 3
-    only = FunctionLabels(["one"], length)
-    assert only.pairwise().tolist() == [[0]]
+    assert FunctionLabels(["one"], length).pairwise().tolist() == [[0]]
 
 
 @pytest.mark.parametrize(
@@ -148,8 +144,7 @@ def test_a_bad_value_names_its_pair(value, got):
             use()
     assert space.pairwise([1], range(40)).shape == (1, 40)
     function.calls.clear()
-    with refuses("label distance of items 1 and 40"):
-        space.pairwise([1], [2, 40])
+    refused(lambda: space.pairwise([1], [2, 40]), "label distance of items 1 and 40")
     assert function.calls == [(1, 40)]  # what was computed before is kept
 
 
@@ -158,8 +153,7 @@ def test_a_negative_value_by_rounding_is_0():
         return 1 - float(a @ b) / (np.linalg.norm(a) * np.linalg.norm(b))
 
     rows = np.random.default_rng(0).normal(size=(20, 3))
-    space = FunctionLabels(np.concatenate((rows, rows)), cosine)
-    assert bool((space.pairwise() >= 0).all())
+    assert bool((FunctionLabels(np.concatenate((rows, rows)), cosine).pairwise() >= 0).all())
     with refuses("label distance of items", hint="1 - similarity"):
         FunctionLabels(rows, lambda a, b: 1 - cosine(a, b))
 
@@ -234,13 +228,10 @@ def test_a_cache_on_disk_needs_a_name(tmp_path):
 
 
 def test_items_that_cannot_be_hashed():
-    items = [object(), object()]
-    space = FunctionLabels(items, lambda a, b: float(a is not b), name="same")
+    space = FunctionLabels([object(), object()], lambda a, b: float(a is not b), name="same")
     assert space.pairwise().tolist() == [[0, 1], [1, 0]]
-    with refuses("cache", got="object"):
-        space.fingerprint()
-    with refuses("items", got="object", hint="with_texts(identity=...)"):
-        space.digests()
+    refused(space.fingerprint, "cache", got="object")
+    refused(space.digests, "items", got="object", hint="with_texts(identity=...)")
 
 
 def test_pickling_keeps_the_items_and_not_the_pairs():

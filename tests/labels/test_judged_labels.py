@@ -37,8 +37,7 @@ def test_repeats_in_any_order_are_one_triplet_with_counted_answers(number):
         assert [found[item] for item in choosable] == counts
     assert labels.contradictions == sum(len(each) > 1 for each in votes.values())
     assert f"{labels.contradictions:,}" in labels.facts()
-    counted = TripletLabels(labels.triplets, labels.counts, 7)
-    assert counted.fingerprint() == labels.fingerprint()
+    assert TripletLabels(labels.triplets, labels.counts, 7).fingerprint() == labels.fingerprint()
 
 
 @pytest.mark.parametrize("number", [2, 3])
@@ -67,9 +66,7 @@ def test_a_subset_keeps_the_triplets_among_its_items():
     wanted = {
         tuple(t): c for t, c in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True) if set(t) <= {*rows}
     }
-    assert kept == wanted
-    assert len(part) == 9
-    assert part.digests() == [labels.digests()[row] for row in rows]
+    assert (kept, len(part), part.digests()) == (wanted, 9, [labels.digests()[row] for row in rows])
     assert part[[0, 1, 2, 3, 4, 5, 6, 7, 8]].as_root().count == part.count
 
 
@@ -84,10 +81,8 @@ def test_digests_depend_on_the_judgments_of_an_item_alone():
 def test_rankings_have_the_mean_of_repeated_values_and_label_distances_from_the_query():
     pairs, grades = [[4, 1], [4, 2], [4, 1], [0, 3], [0, 2]], [1.0, 4.0, 2.0, 0.0, 2.0]
     labels = RankingLabels(pairs, grades, 5)
-    assert labels.queries.tolist() == [0, 4]
-    assert labels.members.tolist() == [0, 2, 3, 4, 1, 2]
-    assert labels.values.tolist() == [0, 2, 0, 0, 1.5, 4]
-    assert labels.label_distances.tolist() == [0, 0.5, 1, 0, 0.625, 0]
+    assert (labels.queries.tolist(), labels.members.tolist()) == ([0, 4], [0, 2, 3, 4, 1, 2])
+    assert (labels.values.tolist(), labels.label_distances.tolist()) == ([0, 2, 0, 0, 1.5, 4], [0, 0.5, 1, 0, 0.625, 0])
     assert (labels.count, labels.judged, labels.contradictions) == (2, 4, 1)
     distances = RankingLabels(pairs, grades, 5, of="distance")
     assert distances.label_distances.tolist() == [0, 2, 0, 0, 1.5, 4]

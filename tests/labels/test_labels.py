@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.label_spaces import SPACES
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.strategies import class_distances, label_distances_of, label_vectors
 
 from contml.labels import (
@@ -28,17 +28,14 @@ from contml.losses.inputs import as_labels
 def test_classes_of_any_names_are_numbered_from_0(labels):
     space = ClassLabels(labels)
     ids = space.class_ids.tolist()
-    assert sorted(set(ids)) == [0, 1, 2]
-    assert ids[0] == ids[2]
-    assert [space.names[i] for i in ids] == list(labels)
+    assert (sorted(set(ids)), ids[0], [space.names[i] for i in ids]) == ([0, 1, 2], ids[2], list(labels))
     assert torch.equal(space.pairwise().double(), class_distances(torch.tensor([0, 1, 0, 2])))
     assert space[[3, 0]].class_ids.tolist() == [ids[3], ids[0]]
     assert (space.kind, space.unit, len(space)) == ("classes", "another class", 4)
 
 
 def test_class_numbers_do_not_depend_on_the_order_of_items():
-    assert ClassLabels(["c", "a", "b"]).class_ids.tolist() == [2, 0, 1]
-    assert ClassLabels(["b", "a"]).names == ["a", "b"]
+    assert (ClassLabels(["c", "a", "b"]).class_ids.tolist(), ClassLabels(["b", "a"]).names) == ([2, 0, 1], ["a", "b"])
     assert ClassLabels(["5", "9"])[[1]].class_ids.tolist() == [1]
 
 
@@ -74,12 +71,9 @@ def test_packed_labels_of_a_new_label_space():
 
     space = Circle(torch.tensor([0.0, 90.0, 350.0]), torch.arange(3))
     assert space.pairwise().tolist() == [[0, 90, 10], [90, 0, 100], [10, 100, 0]]
-    assert space[[2, 1]].weights.tolist() == [2, 1]
-    assert space.unit == "label distance"
-    with refuses("packed labels", got="{'angles': 3, 'weights': 2}"):
-        Circle(torch.zeros(3), torch.zeros(2))
-    with refuses("angles of item 1", got="not finite"):
-        Circle(torch.tensor([0.0, torch.nan]), torch.zeros(2))
+    assert (space[[2, 1]].weights.tolist(), space.unit) == ([2, 1], "label distance")
+    refused(lambda: Circle(torch.zeros(3), torch.zeros(2)), "packed labels", got="{'angles': 3, 'weights': 2}")
+    refused(lambda: Circle(torch.tensor([0.0, torch.nan]), torch.zeros(2)), "angles of item 1", got="not finite")
     with pytest.raises(TypeError, match="abstract class LabelSpace with abstract method distances"):
         LabelSpace(a=torch.zeros(2))
 
@@ -111,8 +105,7 @@ def test_what_cannot_be_packed(packed, subject, got):
         def distances(self, x, y):
             return torch.zeros(len(x), len(y))
 
-    with refuses(subject, got=got):
-        Any(**packed)
+    refused(lambda: Any(**packed), subject, got=got)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -195,15 +188,13 @@ def test_hidden_items_are_refused_or_dropped():
     with refuses("item 1", got="2 of 5 joints visible, and 1 more", allowed="half", hint="hidden=drop"):
         PoseLabels(joints, visible)
     space = PoseLabels(joints, visible, hidden="drop")
-    assert space.kept.tolist() == [0, 2, 3, 5]
-    assert len(space) == 4
+    assert (space.kept.tolist(), len(space)) == ([0, 2, 3, 5], 4)
     expected = PoseLabels(joints[space.kept], visible[space.kept])
     assert torch.equal(space.pairwise(), expected.pairwise())
     assert PoseLabels(joints).kept.tolist() == list(range(6))
     with refuses("visible", got="no item", allowed="half of 5 joints"):
         PoseLabels(joints, torch.zeros_like(visible), hidden="drop")
-    with refuses("hidden", got="keep", allowed="refuse, drop"):
-        PoseLabels(joints, visible, hidden="keep")
+    refused(lambda: PoseLabels(joints, visible, hidden="keep"), "hidden", got="keep", allowed="refuse, drop")
 
 
 @pytest.mark.parametrize("half", [2, 7])
@@ -218,8 +209,7 @@ def test_half_of_the_joints_are_not_enough(half):
 def test_an_error_names_the_item_of_the_input_where_some_are_dropped(normalize):
     joints, visible = joints_and_visible()
     visible[0], joints[3] = False, torch.nan if not normalize else 1.0
-    with refuses("item 3"):
-        PoseLabels(joints, visible, hidden="drop", normalize=normalize)
+    refused(lambda: PoseLabels(joints, visible, hidden="drop", normalize=normalize), "item 3")
 
 
 @settings(max_examples=30, deadline=None)
@@ -254,8 +244,7 @@ def test_a_normalised_pose_has_its_mean_at_0_and_a_scale_of_1():
 def test_a_pose_in_one_place_cannot_be_normalised(place):
     joints = joints_and_visible(joints=3)[0].double()
     joints[2] = place
-    with refuses("item 2", got="one place"):
-        PoseLabels(joints, normalize=True)
+    refused(lambda: PoseLabels(joints, normalize=True), "item 2", got="one place")
 
 
 def test_poses_in_space():
@@ -284,8 +273,7 @@ def test_a_threshold_makes_nearer_items_positives(values, data):
 
 
 def test_threshold_options():
-    source = NumberLabels([0.0, 1.0, 3.0], unit="years")
-    assert ThresholdLabels(source, 2.5).unit == "2.5 or more (years)"
+    assert ThresholdLabels(NumberLabels([0.0, 1.0, 3.0], unit="years"), 2.5).unit == "2.5 or more (years)"
     # Classes behind a threshold have lost their class ids.
     assert ThresholdLabels(ClassLabels([0, 0, 1]), 0.5).class_ids is None
 
@@ -406,10 +394,8 @@ def test_a_label_space_of_label_spaces():
     assert space.pairwise([0]).tolist() == [[0, 2, 2, 4]]
     part = space[[3, 2, 0]][[2, 1]]
     assert (part.rows.tolist(), part.others.rows.tolist()) == ([0, 2], [0, 2])
-    assert part.pairwise().tolist() == [[0, 2], [2, 0]]
-    assert repr(part) == "Sum(2 of 4 items; unit: label distance)"
-    with refuses("packed labels", got="{'values': 3, 'others': 2}"):
-        Sum(torch.zeros(3), ClassLabels(list("ab")))
+    assert (part.pairwise().tolist(), repr(part)) == ([[0, 2], [2, 0]], "Sum(2 of 4 items; unit: label distance)")
+    refused(lambda: Sum(torch.zeros(3), ClassLabels(list("ab"))), "packed labels", got="{'values': 3, 'others': 2}")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -424,8 +410,7 @@ def test_integer_class_ids_keep_their_values():
     assert labels.class_ids.dtype == torch.int64
     assert (labels.kind, labels.unit, labels.names, len(labels)) == ("classes", "another class", [], 4)
     assert torch.equal(labels.pairwise().double(), class_distances(ids))
-    assert labels.pairwise([1], [3, 1]).tolist() == [[1, 0]]
-    assert labels.nearest(1, [0, 2]).rows.tolist() == [[2], [0]]
+    assert (labels.pairwise([1], [3, 1]).tolist(), labels.nearest(1, [0, 2]).rows.tolist()) == ([[1, 0]], [[2], [0]])
     assert labels.fingerprint() == ClassLabels(ids.clone()).fingerprint()
     for form in (torch.tensor([7, -1]), [7, -1], [7, 1 << 63]):
         with refuses("class of item 1", got=str(int(form[1])), allowed="from 0 on"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.choices import pairwise
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.labels import MatrixLabels, nearest
 
@@ -74,8 +74,7 @@ def test_a_matrix_comes_back(saved, way, dtype, order):
 
 
 def test_the_matrix_stays_on_disk(saved):
-    path = saved(distances(200))
-    space = MatrixLabels(path)
+    space = MatrixLabels(saved(distances(200)))
     for part in (space, space[range(100)], space.to("cpu"), pickle.loads(pickle.dumps(space))):
         array = part._matrix.array
         assert isinstance(array, np.memmap)
@@ -88,8 +87,7 @@ def test_the_matrix_stays_on_disk(saved):
 
 
 def test_a_matrix_of_0_and_1():
-    matrix = np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
-    space = MatrixLabels(matrix, kind="binary", unit="another judge")
+    space = MatrixLabels(np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]]), kind="binary", unit="another judge")
     assert (space.kind, space[[0, 1]].kind, space.unit) == ("binary", "binary", "another judge")
 
 
@@ -115,8 +113,7 @@ class Bomb:
 
 def test_files_that_are_not_a_matrix(saved, tmp_path):
     missing = tmp_path / "none.npy"
-    with refuses(str(missing), got="no such file", hint=".npy"):
-        MatrixLabels(missing)
+    refused(lambda: MatrixLabels(missing), str(missing), got="no such file", hint=".npy")
     whole = saved(distances())
     for name, content in (
         ("truncated.npy", whole.read_bytes()[:-40]),
@@ -131,12 +128,9 @@ def test_files_that_are_not_a_matrix(saved, tmp_path):
         with refuses(str(path), got="not a readable .npy matrix ("):
             MatrixLabels(path)
     np.savez(tmp_path / "d.npz", d=distances())
-    with refuses("d.npz"):
-        MatrixLabels(tmp_path / "d.npz")
-    with refuses(str(tmp_path), got="a folder"):
-        MatrixLabels(tmp_path)
-    with refuses("anchors", allowed="None for the matrix in a file"):
-        MatrixLabels(whole, torch.arange(9))
+    refused(lambda: MatrixLabels(tmp_path / "d.npz"), "d.npz")
+    refused(lambda: MatrixLabels(tmp_path), str(tmp_path), got="a folder")
+    refused(lambda: MatrixLabels(whole, torch.arange(9)), "anchors", allowed="None for the matrix in a file")
 
 
 @pytest.mark.parametrize(
@@ -149,17 +143,14 @@ def test_files_that_are_not_a_matrix(saved, tmp_path):
 )
 def test_files_of_numbers_that_are_not_label_distances(saved, matrix, got):
     path = saved(matrix)
-    with refuses(str(path), got=got):
-        MatrixLabels(path)
+    refused(lambda: MatrixLabels(path), str(path), got=got)
 
 
 def test_a_large_matrix_is_checked_in_a_sample_of_rows(saved):
     matrix = distances(100)
     matrix[50:, :50] += 1
-    with refuses("d.npy", got="entries [0, 50] and [50, 0]"):
-        MatrixLabels(saved(matrix))
-    with refuses("label distances", got="entries [0, 50] and [50, 0]"):
-        MatrixLabels(matrix)
+    refused(lambda: MatrixLabels(saved(matrix)), "d.npy", got="entries [0, 50] and [50, 0]")
+    refused(lambda: MatrixLabels(matrix), "label distances", got="entries [0, 50] and [50, 0]")
     assert MatrixLabels(torch.from_numpy(matrix)).pairwise()[50, 0] == matrix[50, 0]  # nearest items are not symmetric
     # Rounding in single precision does not count as asymmetry.
     MatrixLabels(saved(distances(100) * (1 + 1e-7 * np.random.default_rng(0).normal(size=(100, 100)))))
@@ -194,8 +185,7 @@ def test_rounding_becomes_0():
         different = ~torch.eye(64, dtype=torch.bool)
         assert torch.equal(d[different], matrix.clamp(min=0)[different])
         anchors = torch.tensor([5, 3, 60])
-        of_anchors = MatrixLabels(matrix[anchors], anchors).pairwise(anchors)
-        assert torch.equal(of_anchors, d[anchors])
+        assert torch.equal(MatrixLabels(matrix[anchors], anchors).pairwise(anchors), d[anchors])
     with refuses("label distances", got="between an item and itself", hint="torch.cdist"):
         MatrixLabels(torch.cdist(100 + x, 100 + x))
 
@@ -213,16 +203,14 @@ def test_a_matrix_with_a_row_for_each_anchor():
     assert torch.equal(labels.pairwise(anchors), matrix)
     assert torch.equal(labels.pairwise(anchors.flip(0)), matrix.flip(0))
     assert labels.pairwise([1]).tolist() == [[4, 0, 5, 6]]
-    assert labels.pairwise([3, 3], [2, 0]).tolist() == [[3, 1], [3, 1]]
-    assert labels.pairwise([]).shape == (0, 4)
+    assert (labels.pairwise([3, 3], [2, 0]).tolist(), labels.pairwise([]).shape) == ([[3, 1], [3, 1]], (0, 4))
     assert torch.equal(labels.distances(labels, labels), matrix)
     assert torch.equal(labels.to("cpu").pairwise([1]), matrix[[1]])
     assert torch.equal(MatrixLabels(matrix.numpy(), [3, 1]).pairwise([1]), matrix[[1]])
     for rows, missing in ((None, 0), ([0], 0), ([3, 2], 2), (slice(0, 2), 0)):
         with refuses("matrix of label distances", got=f"item {missing}", allowed="anchors"):
             labels.pairwise(rows)
-    with refuses("row", got="4", allowed="0 to 3"):
-        labels.pairwise([4])
+    refused(lambda: labels.pairwise([4]), "row", got="4", allowed="0 to 3")
 
 
 def test_rows_of_anchors_are_not_indexed():

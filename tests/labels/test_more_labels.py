@@ -159,12 +159,10 @@ def test_places_with_headings_equal_the_loop(drawn, weight, unit):
 
 def test_known_headings():
     space = GeoLabels([[0.0, 0.0]] * 5, [350, 10, 190, -10, 370], heading_weight=2, unit="m")
-    assert space.pairwise()[0].tolist() == [0, 40, 320, 0, 40]
-    assert space.pairwise()[1].tolist() == [40, 0, 360, 40, 0]
+    assert (space.pairwise()[0].tolist(), space.pairwise()[1].tolist()) == ([0, 40, 320, 0, 40], [40, 0, 360, 40, 0])
     assert space.unit == "m, a degree of heading as 2 m"
     assert GeoLabels([[0, 0], [0, 1]], unit="m").pairwise()[0, 1] == pytest.approx(111_195.08, abs=0.1)
-    part = space[[2, 0]]
-    assert part.pairwise()[0, 1] == 320
+    assert space[[2, 0]].pairwise()[0, 1] == 320
     assert (
         len({GeoLabels([[0, 0]], *given).fingerprint() for given in ((), ([0],), ([1],), ([1], 3), ([1], 3, "m"))}) == 5
     )
@@ -212,8 +210,7 @@ def test_all_tokens_are_different():
 
 
 def test_a_weighted_sum_is_one():
-    generator = torch.Generator().manual_seed(0)
-    vectors = VectorLabels(torch.randn(12, 2, generator=generator))
+    vectors = VectorLabels(torch.randn(12, 2, generator=torch.Generator().manual_seed(0)))
     tags = TagLabels([range(i % 5) for i in range(12)])
     space = WeightedLabels({vectors: 0.5, tags: 3})
     expected = 0.5 * vectors.pairwise().double() + 3 * tags.pairwise().double()

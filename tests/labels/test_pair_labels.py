@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from support.label_spaces import judged, tags, vectors, with_gaps
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.contracts import JudgedTogether, Part
 from contml.data.split import refuse_equal
@@ -66,11 +66,9 @@ def test_each_judged_pair_once_with_its_mean_count_and_spread(judgments):
 def test_a_split_keeps_the_pairs_within_it_and_their_judgments():
     labels = PairLabels([[0, 1], [4, 1], [1, 4], [2, 4], [0, 3]], [1.0, 2.0, 3.0, 4.0, 5.0], 5, "points")
     part = labels[[4, 1, 2]].as_root()
-    assert part.judged_pairs.rows.tolist() == [[0, 1], [0, 2]]
-    assert part.judged_pairs.distances.tolist() == [2.5, 4.0]
+    assert (part.judged_pairs.rows.tolist(), part.judged_pairs.distances.tolist()) == ([[0, 1], [0, 2]], [2.5, 4.0])
     arguments = part.arguments()
-    assert arguments["pairs"].tolist() == [[0, 1], [0, 1], [0, 2]]
-    assert arguments["distances"].tolist() == [2.0, 3.0, 4.0]
+    assert (arguments["pairs"].tolist(), arguments["distances"].tolist()) == ([[0, 1], [0, 1], [0, 2]], [2.0, 3.0, 4.0])
     assert (arguments["items"], arguments["unit"]) == (3, "points")
     assert part.parts(0, 1) == [Part("judged distance", "", "", "2.50 points, 2 judgments")]
     assert part.parts(2, 1) == [Part("judged distance", "", "", "not judged")]
@@ -119,8 +117,7 @@ def test_positives_are_the_nearest_of_those_that_were_judged():
             row,
             *positives,
         }
-    part = labels[[3, 9, 3, 1]]
-    assert torch.equal(part.known(), space.known([3, 9, 3, 1], [3, 9, 3, 1]))
+    assert torch.equal(labels[[3, 9, 3, 1]].known(), space.known([3, 9, 3, 1], [3, 9, 3, 1]))
 
 
 def test_a_threshold_knows_what_its_labels_know():
@@ -165,8 +162,7 @@ def test_a_sum_with_judged_pairs_has_the_other_labels_where_none_was_judged():
 
 def test_the_median_is_that_of_the_judged_pairs():
     labels = PairLabels([[0, 1], [2, 3], [900, 7]], [2.0, 3.0, 7.0], 1000)
-    assert median_distance(labels) == 3
-    assert median_distance(labels[[900, 7]]) == 7
+    assert (median_distance(labels), median_distance(labels[[900, 7]])) == (3, 7)
     assert median_distance(ThresholdLabels(labels, 2.5)) == 1
 
 
@@ -186,8 +182,7 @@ def test_equal_labels_are_those_of_judged_pairs():
 
 def together(sampler, labels, epochs):
     """How often each judged pair is in a batch."""
-    pairs = labels.judged_pairs.rows.tolist()
-    counts = dict.fromkeys(map(tuple, pairs), 0)
+    counts = dict.fromkeys(map(tuple, labels.judged_pairs.rows.tolist()), 0)
     for epoch in range(epochs):
         for step in range(len(sampler)):
             rows = set(sampler.batch(epoch, step))
@@ -242,13 +237,11 @@ def test_a_whole_group_is_never_divided():
         batches = [set(sampler.batch(epoch, step)) for step in range(len(sampler))]
         missing = [triplet for triplet in triplets if not any(set(triplet) <= batch for batch in batches)]
         assert len(missing) <= 2  # the last batch of an epoch is the last of its triplets that fits
-    with refuses("batch_size", got="2", allowed="at least 3"):
-        JudgedSampler(2, labels=Triplets())
+    refused(lambda: JudgedSampler(2, labels=Triplets()), "batch_size", got="2", allowed="at least 3")
 
 
 def test_the_judged_sampler_needs_judgments():
-    with refuses("JudgedSampler", got="VectorLabels", allowed="judged pairs"):
-        JudgedSampler(4, labels=vectors())
+    refused(lambda: JudgedSampler(4, labels=vectors()), "JudgedSampler", got="VectorLabels", allowed="judged pairs")
     with refuses("JudgedSampler", got="no judgment"):
         JudgedSampler(2, labels=PairLabels([[0, 1]], [1.0], 6)[[2, 3, 4]])
 
@@ -261,5 +254,4 @@ def test_the_dense_sampler_adds_the_nearest_that_were_judged(share):
         rows = sampler.batch(0, step)
         assert len(set(rows)) == 12
         assert min(rows) >= 0
-        near = {row for anchor in rows[:2] for row in found[anchor].tolist() if row >= 0}
-        assert near <= set(rows)
+        assert {row for anchor in rows[:2] for row in found[anchor].tolist() if row >= 0} <= set(rows)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.label_spaces import judged
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.distances import segmentation_distance
 from contml.labels import (
@@ -223,5 +223,4 @@ REFUSED = [
     ("call", "fields"), [(call, fields) for call, *fields in REFUSED], ids=lambda x: x[0] if isinstance(x, list) else ""
 )
 def test_what_is_refused(call, fields):
-    with refuses(*fields):
-        call()
+    refused(call, *fields)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.labels import CaptionLabels, load_word_vectors
@@ -76,8 +76,7 @@ def test_numbers_are_those_of_gensim(tmp_path, form, suffix):
     theirs, ours = KeyedVectors.load_word2vec_format(path, binary=form), load_word_vectors(path)
     assert list(ours) == theirs.index_to_key
     assert np.array_equal(ours.matrix, theirs.vectors)
-    some = load_word_vectors(path, words[100:400:7])
-    assert np.array_equal(some.matrix, theirs.vectors[100:400:7])
+    assert np.array_equal(load_word_vectors(path, words[100:400:7]).matrix, theirs.vectors[100:400:7])
 
 
 def test_a_binary_file_of_several_blocks(tmp_path):
@@ -101,8 +100,7 @@ def test_a_binary_file_of_several_blocks(tmp_path):
 )
 def test_words_may_have_spaces_and_be_numbers(tmp_path, content, words):
     vectors = read(tmp_path, content)
-    assert list(vectors) == words
-    assert vectors.matrix.shape == (len(words), 3)
+    assert (list(vectors), vectors.matrix.shape) == (words, (len(words), 3))
 
 
 def test_rows_that_are_left_out_are_counted(tmp_path):
@@ -110,9 +108,7 @@ def test_rows_that_are_left_out_are_counted(tmp_path):
     content = f"dog 1 2 3\n{rows} 4 5 6\ndog 7 8 9\n".encode() + b"caf\xe9 1 2 3\n\xc3 4 4 4\n"
     excluded = {"without a word": 1, "of words that appeared before": 1, "not UTF-8": 2}
     vectors = read(tmp_path, content)
-    assert vectors.excluded == excluded
-    assert len(vectors) == 301
-    assert vectors["dog"].tolist() == [1, 2, 3]
+    assert (vectors.excluded, len(vectors), vectors["dog"].tolist()) == (excluded, 301, [1, 2, 3])
     is_right(read(tmp_path, content, {"dog"}), {"dog": [1, 2, 3]}, excluded)
     with refuses("vectors", got="2 of 3 words are not UTF-8", hint="UTF-8"):
         read(tmp_path, b"caf\xe9 1 2 3\n\xe9t\xe9 4 4 4\ndog 1 2 3\n")
@@ -144,16 +140,12 @@ def test_damaged_packing(tmp_path, packing):
 
 
 def test_files_of_other_kinds(tmp_path):
-    with refuses(str(tmp_path / "nothing"), got="no such file"):
-        load_word_vectors(tmp_path / "nothing")
-    with refuses(str(tmp_path), got="a folder"):
-        load_word_vectors(tmp_path)
+    refused(lambda: load_word_vectors(tmp_path / "nothing"), str(tmp_path / "nothing"), got="no such file")
+    refused(lambda: load_word_vectors(tmp_path), str(tmp_path), got="a folder")
     os.mkfifo(tmp_path / "pipe")
-    with refuses("pipe", got="not a regular file"):
-        load_word_vectors(tmp_path / "pipe")
+    refused(lambda: load_word_vectors(tmp_path / "pipe"), "pipe", got="not a regular file")
     (tmp_path / "text").write_text(TEXT)
-    with refuses("text/member", got="no such file"):
-        load_word_vectors(tmp_path / "text" / "member")
+    refused(lambda: load_word_vectors(tmp_path / "text" / "member"), "text/member", got="no such file")
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     with refuses("arrays.npz", got="no word vectors", allowed="GloVe", hint="unpack a .zip"):
         load_word_vectors(tmp_path / "arrays.npz")
@@ -167,8 +159,7 @@ def test_files_of_other_kinds(tmp_path):
     ):
         with refuses("vectors", got="no word vectors"):
             read(tmp_path, content)
-    with refuses("vectors", got="a header of 5 vectors of 0 numbers"):
-        read(tmp_path, b"5 0\n\0 \0\0\0\0")
+    refused(lambda: read(tmp_path, b"5 0\n\0 \0\0\0\0"), "vectors", got="a header of 5 vectors of 0 numbers")
 
 
 @pytest.mark.parametrize(
@@ -188,8 +179,7 @@ def test_files_of_other_kinds(tmp_path):
     ],
 )
 def test_wrong_lines_and_incomplete_files(tmp_path, content, fields):
-    with refuses("vectors" + fields[0], *fields[1:]):
-        read(tmp_path, content)
+    refused(lambda: read(tmp_path, content), "vectors" + fields[0], *fields[1:])
 
 
 def test_a_word_that_is_wanted_has_numbers(tmp_path):
@@ -211,8 +201,7 @@ def test_limits(tmp_path, monkeypatch):
         with refuses("vectors", allowed="at most 3"):
             read(tmp_path, content)
     bomb = gzip.compress(b"the 1 2\nthe " + b"0" * (1 << 25))
-    with refuses("vectors:2", got="a line of more than 16,777,216 bytes"):
-        read(tmp_path, bomb)
+    refused(lambda: read(tmp_path, bomb), "vectors:2", got="a line of more than 16,777,216 bytes")
 
 
 @given(st.integers(0, 7), st.randoms(use_true_random=False))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.app.experiment.captioner_run import caption_words
 from contml.labels import CaptionLabels, CaptionVectorLabels, ClassLabels, SequenceLabels, TagLabels, idf_weights
@@ -95,8 +95,7 @@ _PIECES = "İIıiß'\u2019e\u0301\u0327\u0307\u0345ΣσJ\u030cל\u05f4\u05f3\u06
 def test_equal_texts_have_equal_words_which_stay_words(caption):
     words, *others = (split_words(normalize(form, caption), frozenset()) for form in (*FORMS, "NFC"))
     assert all(other == words for other in others)
-    assert split_words(caption, frozenset()) == words
-    assert split_words(" ".join(words), frozenset()) == words
+    assert (split_words(caption, frozenset()), split_words(" ".join(words), frozenset())) == (words, words)
 
 
 # Label spaces
@@ -118,8 +117,7 @@ def test_both_forms_of_a_sentence_are_at_distance_0(form):
     assert labels.pairwise()[0, 2] > 0
     for encoder in ("tfidf", "mean_vector", lambda captions: [[len(caption), 1.0] for caption in captions]):
         space = CaptionVectorLabels(given_captions, encoder, vectors)
-        assert space.pairwise()[0].tolist()[:2] == [0, 0]
-        assert len(set(space.hashes.tolist())) == 2
+        assert (space.pairwise()[0].tolist()[:2], len(set(space.hashes.tolist()))) == ([0, 0], 2)
     heavy = CaptionLabels(given_captions, vectors, weights={normalize("NFD", "café"): 9.0})
     assert not torch.equal(heavy.pairwise(), labels.pairwise())
     assert idf_weights(given_captions).keys() == set(labels.words)
@@ -165,8 +163,7 @@ def test_vectors_are_found_by_any_spelling_of_a_word_and_its_own_first():
 )
 def test_sentences_without_spaces_are_refused(caption, script):
     hint = "space between words"
-    with refuses("captions of image 0", got=script, hint=hint):
-        tokens(caption)
+    refused(lambda: tokens(caption), "captions of image 0", got=script, hint=hint)
     for use in (CaptionLabels, CaptionVectorLabels, idf_weights, lambda c: CaptionVectorLabels(c, "mean_vector")):
         with refuses("captions of image 1", got=f"'{caption}' has no spaces", hint=hint):
             use([["a dog", "a cat"], ["a dog", caption]])
@@ -191,8 +188,7 @@ def test_words_with_spaces_between_them_are_read(caption):
 def test_a_rare_sentence_without_spaces_is_an_unknown_word():
     captions = [["a red dog", "a dog"]] * 100 + [["dog", "一只狗在草地上"]]
     labels = CaptionLabels(captions, {"red": [0.0], "dog": [1.0]})
-    assert labels.unknown == {"一只狗在草地上": 1}
-    assert labels.dropped == 1
+    assert (labels.unknown, labels.dropped) == ({"一只狗在草地上": 1}, 1)
 
 
 def test_a_captioner_takes_no_sentences_without_spaces(captioning_split):

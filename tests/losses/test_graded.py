@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.strategies import CLASS_CASES
 from torch.nn.functional import normalize
 
@@ -91,8 +91,7 @@ def test_label_distances_far_above_the_scale_are_refused(name):
             loss(x, other)
     assert torch.equal(loss(x, labels), LOSSES[name](train_labels=labels)(x, labels))
     loss(x, labels.pairwise())
-    with refuses("label distances", got="in a batch", hint="squared"):
-        loss(x, weeks)
+    refused(lambda: loss(x, weeks), "label distances", got="in a batch", hint="squared")
     for _ in range(5):  # each batch of tensors is checked, also if its labels are where earlier ones were in memory
         loss(x, labels.pairwise())
         with refuses("label distances", got="in a batch", hint="squared"):
@@ -106,8 +105,7 @@ def test_label_distances_far_above_the_scale_are_refused(name):
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("labels", [torch.rand(4), 20.0, torch.rand(4, 4)])
 def test_labels_that_are_no_label_space_are_refused(name, labels):
-    with refuses("labels", allowed="label space"):
-        LOSSES[name](train_labels=labels)
+    refused(lambda: LOSSES[name](train_labels=labels), "labels", allowed="label space")
 
 
 def test_a_config_gives_the_loss_the_labels_it_trains_on():
@@ -147,8 +145,7 @@ def test_items_far_from_all_others_have_a_target():
     value = SoftInfoNCELoss(label_scale=1.0)(x, NumberLabels(labels))
     s = normalize(x) @ normalize(x).T / 0.1
     s.fill_diagonal_(-torch.inf)
-    nearest = torch.tensor([1, 0, 1, 2])
-    torch.testing.assert_close(value, torch.nn.functional.cross_entropy(s, nearest))
+    torch.testing.assert_close(value, torch.nn.functional.cross_entropy(s, torch.tensor([1, 0, 1, 2])))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from support import reference, reference_graded
 from support.choices import spread
 from support.label_spaces import space_of
 from support.losses import made
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.labels import ClassLabels, MatrixLabels, NumberLabels
@@ -176,8 +176,7 @@ def test_numbers_are_converted_as_everywhere():
     assert torch.equal(loss(embeddings, [Decimal("1.5"), Decimal(2), Decimal(4)]), expected)
     with refuses("labels", "masked values", hint="omit"):
         loss(embeddings, np.ma.masked_array([1.5, 2.0, 4.0], [False, True, False]))
-    with refuses("labels of item 1", "missing (None)"):
-        loss(embeddings, [1.5, None, 4.0])
+    refused(lambda: loss(embeddings, [1.5, None, 4.0]), "labels of item 1", "missing (None)")
     with refuses("anchors", "text (a)", "positions [A]"):
         loss(embeddings, torch.tensor([1.5, 2.0, 4.0]), anchors=["a"])
 
@@ -253,15 +252,13 @@ def test_similarities_are_recognized_by_their_diagonal(name, as_labels):
 @pytest.mark.parametrize("dims", [3, 8])
 def test_vectors_are_not_label_distances(dims):
     x, vectors = torch.randn(8, 4), torch.randn(8, dims)
-    with refuses("label", hint="VectorLabels"):
-        LogRatioLoss()(x, vectors)
+    refused(lambda: LogRatioLoss()(x, vectors), "label", hint="VectorLabels")
 
 
 @pytest.mark.parametrize("way", [list, np.array, lambda words: np.array(words, object), series])
 def test_texts_are_classes(way):
     x, words = torch.randn(4, 3), ["cat", "dog", "cat", "dog"]
-    with refuses("labels", hint="ClassLabels(labels)"):
-        LOSSES["multi_similarity"]()(x, way(words))
+    refused(lambda: LOSSES["multi_similarity"]()(x, way(words)), "labels", hint="ClassLabels(labels)")
     with pytest.raises(InputError) as caught:
         LogRatioLoss()(x, way(words))
     assert caught.value.hint == ""
@@ -273,6 +270,5 @@ def test_labels_that_a_loss_would_not_use_are_refused():
         with refuses("labels", "require a gradient", hint="labels.detach()"):
             LogRatioLoss()(x, make())
     directed = (ages[:, None] - ages).abs() + torch.eye(4).roll(1, 0)
-    with refuses("label distances", "entries [", "symmetric", "(matrix + matrix.T) / 2"):
-        LogRatioLoss()(x, directed)
+    refused(lambda: LogRatioLoss()(x, directed), "label distances", "entries [", "symmetric", "(matrix + matrix.T) / 2")
     LogRatioLoss()(x, directed[:3], anchors=torch.arange(3))  # row a is of anchor a

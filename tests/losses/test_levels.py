@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.models import images, same
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.runs import from_text
 from torch import nn
 
@@ -92,8 +92,7 @@ def test_levels_below_need_no_layers_above():
 def test_timm_resnets_have_levels():
     pytest.importorskip("timm")
     model = EmbeddingModel("timm:resnet10t", dim=4, levels=ALL).eval()
-    assert model.feature_dim == 128 + 256 + 512
-    assert model(images()).shape == (2, 12)
+    assert (model.feature_dim, model(images()).shape) == (128 + 256 + 512, (2, 12))
 
 
 @pytest.mark.parametrize("levels", [ALL, ["low"], ["middle", "low"]])
@@ -119,11 +118,9 @@ def test_its_own_checkpoint(tmp_path, levels):
 
 
 def test_levels_that_are_not_there():
-    with refuses("levels", "low of vit_b_16", "the name of a module"):
-        EmbeddingModel("vit_b_16", levels=["low"])
+    refused(lambda: EmbeddingModel("vit_b_16", levels=["low"]), "levels", "low of vit_b_16", "the name of a module")
     own = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with refuses("levels", "low of a Sequential"):
-        EmbeddingModel(own, levels=["low"])
+    refused(lambda: EmbeddingModel(own, levels=["low"]), "levels", "low of a Sequential")
     for levels in ([], ["low", "low"]):
         with refuses("levels", str(levels), "low, middle, high"):
             EmbeddingModel("resnet18", levels=levels)
@@ -148,15 +145,13 @@ def test_each_part_has_its_own_loss():
     (gradient,) = torch.autograd.grad(value, x)
     (first,) = torch.autograd.grad(losses[0](x[:, :4], y), x)
     torch.testing.assert_close(gradient[:, :4], first[:, :4])
-    assert both.requires == "classes"
-    assert len([*both.parameters()]) == 2
+    assert (both.requires, len([*both.parameters()])) == ("classes", 2)
 
 
 def test_embeddings_of_another_length():
     with refuses("embeddings", "5 dimensions", "must have 6, as the sum of the parts [4, 2]"):
         LevelLosses([LogRatioLoss(), LogRatioLoss()], [4, 2])(torch.randn(4, 5), torch.zeros(4, 4))
-    with refuses("losses", got="1 losses for 2 parts"):
-        LevelLosses([LogRatioLoss()], [4, 2])
+    refused(lambda: LevelLosses([LogRatioLoss()], [4, 2]), "losses", got="1 losses for 2 parts")
 
 
 # -- in a config -------------------------------------------------------------------------------------------------------
@@ -175,8 +170,7 @@ def test_trained_evaluated_and_resumed_on_the_concatenation(tmp_path):
     torch.testing.assert_close(embeddings.norm(dim=1), torch.full((12,), 3**0.5))
     first = (run.folder / "evaluation.json").read_text()
     evaluate_run(run.folder, trust=True)
-    assert (run.folder / "evaluation.json").read_text() == first
-    assert resume(run.folder, trust=True).folder == run.folder
+    assert ((run.folder / "evaluation.json").read_text(), resume(run.folder, trust=True).folder) == (first, run.folder)
 
 
 @pytest.mark.parametrize(

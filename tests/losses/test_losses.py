@@ -10,18 +10,11 @@ from support import reference, reference_graded
 from support.choices import spread
 from support.label_spaces import judged
 from support.losses import assert_same, value_and_gradients
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.strategies import CLASS_CASES, DISTANCE_CASES, batches, class_batches
 
+from contml import labels as spaces
 from contml.config import data_arguments
-from contml.labels import (
-    ClassLabels,
-    MatrixLabels,
-    NearestLabels,
-    NumberLabels,
-    PairLabels,
-    ThresholdLabels,
-)
 from contml.losses import (
     LOSSES,
     CrossBatchMemory,
@@ -145,7 +138,7 @@ def test_of_judged_pairs_a_continuous_loss_is_its_loop_over_the_known_ones(name,
 def test_where_all_pairs_are_known_a_loss_is_equal_to_the_bit(name):
     make, _ = CONTINUOUS[name]
     space = judged(1.0)
-    known = MatrixLabels(space.pairwise())
+    known = spaces.MatrixLabels(space.pairwise())
     rows = [3, 1, 17, 5, 4, 19, 0, 12]
     for dtype in (torch.float32, torch.float64):
         x = torch.randn(len(rows), 5, generator=torch.Generator().manual_seed(2), dtype=dtype)
@@ -161,7 +154,7 @@ def test_where_all_pairs_are_known_a_loss_is_equal_to_the_bit(name):
 def test_of_judged_pairs_a_memory_holds_the_known_ones(name):
     make = CONTINUOUS[name][0] if name in CONTINUOUS else LOSSES[name.removesuffix(" of 0 / 1")]
     space = judged(0.4)
-    space = space if name in CONTINUOUS else ThresholdLabels(space, 0.8)
+    space = space if name in CONTINUOUS else spaces.ThresholdLabels(space, 0.8)
     x = torch.randn(14, 5, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     earlier, now = [0, 1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 0, 11, 12]
     memory = CrossBatchMemory(make(), 7)
@@ -187,7 +180,7 @@ def test_of_judged_pairs_a_memory_holds_the_known_ones(name):
 def test_of_judged_pairs_a_loss_of_0_and_1_reads_the_known_ones_alone(name):
     """Its value for an anchor is that of a batch of the items that the anchor was judged with."""
     space, batch, distances = judged_batch(0.4)
-    binary = ThresholdLabels(space, 0.8)[batch.rows]
+    binary = spaces.ThresholdLabels(space, 0.8)[batch.rows]
     x = torch.randn(len(batch), 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     x[-1] = x[0]
     if LOSSES[name]().needs_whole_batch:
@@ -210,8 +203,10 @@ def test_of_judged_pairs_a_loss_of_0_and_1_reads_the_known_ones_alone(name):
 
 @pytest.mark.parametrize("name", [*CONTINUOUS, *BINARY])
 def test_a_batch_without_a_judged_pair_has_loss_0(name):
-    space = PairLabels([[0, 1]], [0.5], 6)
-    space, make = (space, CONTINUOUS[name][0]) if name in CONTINUOUS else (ThresholdLabels(space, 0.6), LOSSES[name])
+    space = spaces.PairLabels([[0, 1]], [0.5], 6)
+    space, make = (
+        (space, CONTINUOUS[name][0]) if name in CONTINUOUS else (spaces.ThresholdLabels(space, 0.6), LOSSES[name])
+    )
     x = torch.randn(4, 5, requires_grad=True)
     value, gradient = value_and_gradients(make()(x, space[[0, 2, 3, 4]]), x)
     assert value == 0
@@ -262,9 +257,8 @@ def test_triplets_of_a_batch_equal_their_loop(case, options):
 
 
 def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
-    labels = ClassLabels([i % 7 for i in range(70)])
-    sampler = TripletSampler(10, labels=labels)
-    rows = sampler.batch(0, 0)
+    labels = spaces.ClassLabels([i % 7 for i in range(70)])
+    rows = TripletSampler(10, labels=labels).batch(0, 0)
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss = TripletMarginLoss(0.2, "squared_euclidean", triplets="batch")
     a, p, n = x.view(3, 10, 4)
@@ -286,7 +280,7 @@ def test_triplets_of_a_sampled_batch_are_all_there_is_to_them():
 
 @pytest.mark.parametrize("missing", [0, 13, 29])
 def test_triplets_of_a_batch_from_which_broken_images_were_left_out(missing):
-    labels = ClassLabels([i % 7 for i in range(70)])
+    labels = spaces.ClassLabels([i % 7 for i in range(70)])
     rows = TripletSampler(10, labels=labels).batch(0, 0)
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss = TripletMarginLoss(9.0, triplets="batch", reduction="sum")
@@ -298,8 +292,7 @@ def test_triplets_of_a_batch_from_which_broken_images_were_left_out(missing):
 
 
 def test_triplets_of_a_batch_take_no_memory():
-    with refuses("TripletMarginLoss", got="memory"):
-        CrossBatchMemory(TripletMarginLoss(triplets="batch"))
+    refused(lambda: CrossBatchMemory(TripletMarginLoss(triplets="batch")), "TripletMarginLoss", got="memory")
     assert TripletMarginLoss().takes_memory
 
 
@@ -317,7 +310,7 @@ def test_continuous_losses_on_drawn_batches(batch):
 @given(batch=class_batches(max_size=7, smooth=True))
 def test_class_losses_on_drawn_batches(batch):
     embeddings, classes = batch
-    distances = ClassLabels(classes).pairwise().double()
+    distances = spaces.ClassLabels(classes).pairwise().double()
     for distance, reduction in TRIPLETS:
         ours = TripletMarginLoss(0.2, distance, reduction)(embeddings, classes)
         theirs = reference.triplet_margin(embeddings, distances, None, 0.2, distance, reduction)
@@ -330,12 +323,12 @@ def test_class_losses_on_drawn_batches(batch):
 
 #: Labels of four items that are 0 / 1.
 ZERO_ONE = {
-    "integer classes": (ClassLabels(torch.tensor([0, 1, 0, 1])), "classes"),
-    "classes in bytes": (ClassLabels(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
-    "a label space of classes": (ClassLabels(["a", "b", "a", "b"]), "classes"),
-    "a batch of classes": (ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
-    "a threshold": (ThresholdLabels(NumberLabels(torch.arange(4.0)), 1.0), "0 and 1 without class ids"),
-    "nearest items": (NearestLabels(NumberLabels(torch.arange(4.0)), 1), "0 and 1 without class ids"),
+    "integer classes": (spaces.ClassLabels(torch.tensor([0, 1, 0, 1])), "classes"),
+    "classes in bytes": (spaces.ClassLabels(torch.tensor([0, 1, 0, 1], dtype=torch.uint8)), "classes"),
+    "a label space of classes": (spaces.ClassLabels(["a", "b", "a", "b"]), "classes"),
+    "a batch of classes": (spaces.ClassLabels(["a", "b", "a", "b", "c"])[[4, 1, 2, 0]], "classes"),
+    "a threshold": (spaces.ThresholdLabels(spaces.NumberLabels(torch.arange(4.0)), 1.0), "0 and 1 without class ids"),
+    "nearest items": (spaces.NearestLabels(spaces.NumberLabels(torch.arange(4.0)), 1), "0 and 1 without class ids"),
 }
 
 
@@ -408,7 +401,7 @@ def test_double_backward_is_refused_clearly(name, block_rows):
         (lambda x: LogRatioLoss()(x, torch.zeros(3, 4)), ("labels", "[3, 4]", "label distances [4, 4]")),
         (lambda x: LogRatioLoss()(x, torch.full((4, 4), torch.nan)), ("label distance",)),
         (lambda x: LogRatioLoss()(x, torch.full((4, 4), -1.0)), ("label distance",)),
-        (lambda x: LogRatioLoss()(x, NumberLabels(torch.randn(5))), ("labels", "5 labels for 4 embeddings")),
+        (lambda x: LogRatioLoss()(x, spaces.NumberLabels(torch.randn(5))), ("labels", "5 labels for 4 embeddings")),
         (lambda x: LogRatioLoss()(x, torch.tensor([0.0, torch.nan, 1.0, 2.0])), ("item 1", "not finite")),
         (lambda x: TripletMarginLoss()(x, (1 - torch.eye(4)) / 2), ("Triplet", "graded", "0 and 1", "ThresholdLabels")),
         (
@@ -427,8 +420,7 @@ def test_double_backward_is_refused_clearly(name, block_rows):
     ],
 )
 def test_bad_input_is_refused(call, fields):
-    with refuses(*fields):
-        call(torch.randn(4, 3))
+    refused(lambda: call(torch.randn(4, 3)), *fields)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from support import reference, reference_pairs
 from support.choices import pairwise
 from support.losses import value_and_gradients
 from support.miniature import TINY
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.runs import assert_resumes, from_text
 
 import contml as library
@@ -27,8 +27,7 @@ DIMS = (2, 3, 5)
 
 
 def items(count=9, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, DIMS[-1], generator=generator, dtype=torch.float64)
+    x = torch.randn(count, DIMS[-1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return x / x.norm(dim=1, keepdim=True)
 
 
@@ -99,8 +98,7 @@ def test_what_does_not_fit():
     with refuses("embeddings", "5 dimensions", "must have 4, as the last of the lengths [2, 4]"):
         MatryoshkaLoss(LogRatioLoss(), [2, 4])(items(), DISTANCES)
     memory = CrossBatchMemory(LogRatioLoss(), 4)
-    with refuses("losses", "appears twice", hint="make one per length"):
-        MatryoshkaLoss([memory, memory], [2, 4])
+    refused(lambda: MatryoshkaLoss([memory, memory], [2, 4]), "losses", "appears twice", hint="make one per length")
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -119,8 +117,7 @@ def test_a_shorter_model_has_the_first_numbers(normalize):
         expected = torch.nn.functional.normalize(whole[:, :dim]) if normalize else whole[:, :dim]
         torch.testing.assert_close(short(x), expected)
         assert (short.embedding_dim, short.nested_dims) == (dim, [d for d in (2, 5, 8) if d <= dim])
-    assert model.embedding_dim == 8
-    assert len({identity(model.with_dim(dim), 64, 64) for dim in (2, 5, 8)}) == 3
+    assert (model.embedding_dim, len({identity(model.with_dim(dim), 64, 64) for dim in (2, 5, 8)})) == (8, 3)
     plain = EmbeddingModel("features", dim=8, normalize=normalize, feature_dim=11)
     plain.load_state_dict(model.state_dict())
     assert identity(plain, 64, 64) == identity(model, 64, 64)  # how it was trained is not part of it
@@ -130,15 +127,11 @@ def test_lengths_that_do_not_fit_a_model():
     for dims in ([], [4, 2], [2, 2], [8], [2, 9]):
         with refuses("nested_dims", str(dims), "below 8"):
             EmbeddingModel("small_cnn", dim=8, nested_dims=dims)
-    with refuses("nested_dims", "[0, 2]", "below 8"):
-        EmbeddingModel("small_cnn", dim=8, nested_dims=[0, 2])
-    with refuses("nested_dims", "without a head"):
-        EmbeddingModel("small_cnn", dim=None, nested_dims=[2])
-    with refuses("nested_dims", "with levels"):
-        EmbeddingModel("small_cnn", dim=8, levels=["low"], nested_dims=[2])
+    refused(lambda: EmbeddingModel("small_cnn", dim=8, nested_dims=[0, 2]), "nested_dims", "[0, 2]", "below 8")
+    refused(lambda: EmbeddingModel("small_cnn", dim=None, nested_dims=[2]), "nested_dims", "without a head")
+    refused(lambda: EmbeddingModel("small_cnn", dim=8, levels=["low"], nested_dims=[2]), "nested_dims", "with levels")
     model = EmbeddingModel("small_cnn", dim=8, nested_dims=[2, 4])
-    with refuses("dim", "3", "must be one of 2, 4, 8, which the model was trained for"):
-        model.with_dim(3)
+    refused(lambda: model.with_dim(3), "dim", "3", "must be one of 2, 4, 8, which the model was trained for")
     with refuses("dim", "2, but the model was trained for 8 numbers alone", hint="model.nested_dims"):
         EmbeddingModel("small_cnn", dim=8).with_dim(2)
     assert model.without_head().nested_dims == []  # of features that beat the head
@@ -231,8 +224,7 @@ def test_commands_with_shorter_embeddings(contml, accepted, refused, run, photos
     assert "--dim: 3; must be one of 2, 4, 8, which the model was trained for" in line
     # Whole embeddings under the name of the shorter ones are another file.
     assert "f.npz" in refused("embed", run, "photos", "--out", "f.npz")
-    assert contml("index", run, "photos", "--out", "i", "--dim", 4)[0] == 0
-    assert Index.open(tmp_path / "i").dim == 4
+    assert (contml("index", run, "photos", "--out", "i", "--dim", 4)[0], Index.open(tmp_path / "i").dim) == (0, 4)
     assert "12 images were in the index already" in contml("index", run, "photos", "--out", "i")[1]
     assert "must be 4, as in i" in refused("index", run, "photos", "--out", "i", "--dim", 2)
     out, _ = accepted("search", "i", "photos/0003.png", "-k", 3, "--json")

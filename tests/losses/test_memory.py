@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from support.losses import made
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NumberLabels, VectorLabels
@@ -186,8 +186,7 @@ def test_labels_without_row_numbers_are_refused(labels, first):
     if not first:
         memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
     written = memory.written
-    with refuses("labels", allowed="row numbers", hint="labels[rows]"):
-        memory(torch.randn(4, 3), labels)
+    refused(lambda: memory(torch.randn(4, 3), labels), "labels", allowed="row numbers", hint="labels[rows]")
     assert memory.written == written
 
 
@@ -311,8 +310,7 @@ def test_losses_that_cannot_use_a_memory(name):
     ],
 )
 def test_bad_options(options, fields):
-    with refuses(*fields):
-        CrossBatchMemory(**{"loss": LogRatioLoss(), **options})
+    refused(lambda: CrossBatchMemory(**{"loss": LogRatioLoss(), **options}), *fields)
 
 
 def test_labels_of_another_root_are_refused():
@@ -351,8 +349,7 @@ def test_bad_input_is_refused(embeddings, labels, fields):
     memory = CrossBatchMemory(TripletMarginLoss(), SIZE, 0)
     memory(torch.randn(4, 3), torch.tensor([0, 0, 1, 1]))
     before = copy.deepcopy(memory.state_dict())
-    with refuses(*fields):
-        memory(embeddings, labels)
+    refused(lambda: memory(embeddings, labels), *fields)
     assert all(torch.equal(tensor, before[key]) for key, tensor in memory.state_dict().items())
 
 
@@ -363,8 +360,7 @@ def test_bad_anchors():
     memory(torch.randn(4, 3), classes)
     with refuses("anchors", allowed="0 to 3"):
         memory(torch.randn(4, 3), classes, anchors=torch.tensor([4]))  # a place in the memory
-    embeddings = torch.randn(4, 3, requires_grad=True)
-    nothing = memory(embeddings, classes, anchors=torch.tensor([]))
+    nothing = memory(torch.randn(4, 3, requires_grad=True), classes, anchors=torch.tensor([]))
     nothing.backward()
     assert nothing.item() == 0
 

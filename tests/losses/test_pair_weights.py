@@ -75,8 +75,7 @@ def test_n_pairs_reads_only_some_pairs():
     some = torch.tensor([8, 3, 2, 0])
     torch.testing.assert_close(pair_weights(LOSSES["n_pairs"](), x, CASE.classes, anchors=some)[[0, 2]], 0 * w[:2])
     angular = pair_weights(LOSSES["angular"](), x, CASE.classes, anchors=some)
-    assert angular.shape == (4, 9)
-    assert (angular.abs().sum(1) > 0).tolist() == [False, True, True, True]
+    assert (angular.shape, (angular.abs().sum(1) > 0).tolist()) == ((4, 9), [False, True, True, True])
 
 
 def test_some_anchors_are_some_rows():
@@ -95,8 +94,7 @@ def test_pair_weights_do_not_change_the_loss():
     x = CASE.embeddings.clone().requires_grad_()
     loss(x, CASE.classes)
     calls = loss.miner.calls.clone()
-    first = pair_weights(loss, x, CASE.classes)
-    assert torch.equal(first, pair_weights(loss, x, CASE.classes))
+    assert torch.equal(pair_weights(loss, x, CASE.classes), pair_weights(loss, x, CASE.classes))
     assert loss.miner.calls == calls
     assert loss.miner.training
     assert x.grad is None
@@ -130,8 +128,7 @@ def test_curves_are_the_closed_forms(name):
     for positive, line in ((True, curve.positive), (False, curve.negative)):
         for value, weight in zip(GRID, line, strict=True):
             near = [value if positive else 0.6, *FIXED[True]]
-            far = [0.2 if positive else value, *FIXED[False]]
-            s = torch.tensor([*near, *far], dtype=torch.float64)
+            s = torch.tensor([*near, *[0.2 if positive else value, *FIXED[False]]], dtype=torch.float64)
             expected = CLOSED[name](s, 0 if positive else 4, range(4), range(4, 79))
             assert math.isclose(weight, expected, rel_tol=1e-6, abs_tol=1e-12)
 

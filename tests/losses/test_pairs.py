@@ -6,28 +6,20 @@ import pytest
 import torch
 from support.miners import FixedWeights
 
-from contml.losses import (
-    AngularLoss,
-    BinomialDevianceLoss,
-    ContrastiveLoss,
-    LiftedStructureLoss,
-    NPairsLoss,
-    RankedListLoss,
-    RAWLoss,
-)
+from contml import losses as library
 from contml.losses.n_pairs import class_pairs
 from contml.losses.pair_weights import pair_weights
 
 #: Losses that read every pair of an anchor.
 PAIRS = {
-    "contrastive": ContrastiveLoss,
-    "contrastive, euclidean": lambda **data: ContrastiveLoss(distance="euclidean", **data),
-    "lifted_structure": LiftedStructureLoss,
-    "binomial_deviance": BinomialDevianceLoss,
-    "raw": RAWLoss,
-    "ranked_list": RankedListLoss,
+    "contrastive": library.ContrastiveLoss,
+    "contrastive, euclidean": lambda **data: library.ContrastiveLoss(distance="euclidean", **data),
+    "lifted_structure": library.LiftedStructureLoss,
+    "binomial_deviance": library.BinomialDevianceLoss,
+    "raw": library.RAWLoss,
+    "ranked_list": library.RankedListLoss,
 }
-PAIRS_OF_A_CLASS = {"n_pairs": NPairsLoss, "angular": AngularLoss}
+PAIRS_OF_A_CLASS = {"n_pairs": library.NPairsLoss, "angular": library.AngularLoss}
 #: Classes 3 and 0 have pairs, (0, 2) and (3, 4); 5 is a third of class 0; 7 and 8 are alone.
 CLASSES = torch.tensor([3, 7, 3, 0, 0, 0, 8])
 

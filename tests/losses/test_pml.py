@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.config import Section, data_arguments, options, read, summary, validate
@@ -120,8 +120,7 @@ def test_an_error_names_line_and_key_of_the_config(tmp_path, text, values):
 
 
 def test_an_unknown_name_gets_the_list_of_names():
-    with refuses("pml:x", got="not a loss", hint="AngularLoss, ArcFaceLoss, "):
-        pml_loss("pml:x")
+    refused(lambda: pml_loss("pml:x"), "pml:x", got="not a loss", hint="AngularLoss, ArcFaceLoss, ")
 
 
 def test_not_installed(monkeypatch):
@@ -133,10 +132,8 @@ def test_not_installed(monkeypatch):
 
 def test_a_value_that_the_library_refuses_is_one_line(tmp_path):
     part = from_text(tmp_path, "loss:\n  name: pml:PNPLoss\n  variant: X\n")
-    with refuses("pml:PNPLoss", got="variant=X but must be one of ['Ds'", origin="config.yaml:1"):
-        part.build()
-    with refuses("pml:RankedListLoss", got="Imbalance must be between 0 and 1"):
-        make("RankedListLoss", imbalance=2)
+    refused(part.build, "pml:PNPLoss", got="variant=X but must be one of ['Ds'", origin="config.yaml:1")
+    refused(lambda: make("RankedListLoss", imbalance=2), "pml:RankedListLoss", got="Imbalance must be between 0 and 1")
 
 
 def test_labels_in_every_form():
@@ -153,8 +150,7 @@ def test_class_ids_of_any_numbering():
     plain, by_ids = make("NormalizedSoftmaxLoss"), make("NormalizedSoftmaxLoss", class_ids=[40, 1, 7, 9])
     by_ids.loss.load_state_dict(plain.loss.state_dict())
     assert torch.equal(by_ids(embeddings, torch.tensor([40, 1, 7, 9])[rows]), plain(embeddings, rows))
-    with refuses("class id", got="2", allowed="4 classes, 1 to 40"):
-        by_ids(embeddings, torch.full((8,), 2))
+    refused(lambda: by_ids(embeddings, torch.full((8,), 2)), "class id", got="2", allowed="4 classes, 1 to 40")
 
 
 @pytest.mark.parametrize(
@@ -170,16 +166,14 @@ def test_class_ids_of_any_numbering():
     ],
 )
 def test_bad_input_is_refused(labels, anchors, fields):
-    with refuses(*fields):
-        make("NTXentLoss")(torch.randn(4, 6), labels, anchors=anchors)
+    refused(lambda: make("NTXentLoss")(torch.randn(4, 6), labels, anchors=anchors), *fields)
 
 
 def test_labels_of_another_kind_are_refused_before_the_first_step():
     binary = ThresholdLabels(NumberLabels(torch.randn(4)), 1.0)
     with refuses(NTXENT, got="0 and 1 without class ids", allowed="classes"):
         EmbeddingStep(loss=make("NTXentLoss")).check(torch.nn.Identity(), binary)
-    with refuses(NTXENT, got="not a pair loss", hint="memory"):
-        CrossBatchMemory(make("NTXentLoss"))
+    refused(lambda: CrossBatchMemory(make("NTXentLoss")), NTXENT, got="not a pair loss", hint="memory")
 
 
 def test_precision_is_that_of_all_losses():
@@ -200,16 +194,14 @@ def test_what_is_not_finite_gives_no_finite_loss(name, bad):
     embeddings = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
     for number, loss in enumerate(losses):
         x = embeddings.clone()
-        last = [x, *loss.parameters()][number].data.view(-1)[-1:]
-        last.fill_(bad)
+        [x, *loss.parameters()][number].data.view(-1)[-1:].fill_(bad)
         with contextlib.suppress(InputError):  # the library may refuse it
             assert not torch.isfinite(loss(x, torch.arange(12) % 4))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_an_option_that_is_not_finite_is_refused(bad):
-    with refuses("temperature", got=str(bad), allowed="finite"):
-        pml_loss(NTXENT)(temperature=bad)
+    refused(lambda: pml_loss(NTXENT)(temperature=bad), "temperature", got=str(bad), allowed="finite")
 
 
 def test_embeddings_of_another_dimension_than_the_proxies():

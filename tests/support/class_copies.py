@@ -4,7 +4,7 @@ from contml.tasks.classes import cars, cub, inshop, sop
 from contml.tasks.classes.reading import PublishedCounts
 
 from .class_layouts import write_cars_new, write_cars_old, write_cub, write_inshop, write_sop
-from .refusals import refuses
+from .refusals import refused
 
 #: For each data set: the task, its module with the published counts, the writer of the miniature, and its counts.
 SETS = {
@@ -24,8 +24,7 @@ def published(monkeypatch, name, **changed):
 
 def rejected(fields, reader, root, **options):
     """The reader raises an `InputError` with these fields: subject, got, allowed, hint."""
-    with refuses(*fields):
-        reader(str(root), **options)
+    refused(lambda: reader(str(root), **options), *fields)
 
 
 def edit(path, change):

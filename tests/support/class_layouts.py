@@ -107,8 +107,7 @@ def write_cars_new(folder, classes=CARS_CLASSES, per_class=5, labelled=True):
     without = [(*row[:4], row[5]) for row in halves["test"]]
     savemat(devkit / "cars_test_annos.mat", {"annotations": records((*_BOX, "fname"), without)})
     if labelled:
-        path = folder / "cars_test_annos_withlabels.mat"
-        savemat(path, {"annotations": records(fields, halves["test"])})
+        savemat((folder / "cars_test_annos_withlabels.mat"), {"annotations": records(fields, halves["test"])})
 
 
 def write_sop(folder, train=range(1, 9), test=range(11319, 11323), per_class=5):

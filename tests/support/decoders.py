@@ -36,8 +36,7 @@ def features_of(decoder: Decoder, count: int, seed: int = 1) -> Tensor:
 
 def forced(decoder: Decoder, features: Tensor, tokens: Tensor) -> Tensor:
     """Logits `[N, T, V]` of the word after each of tokens `[N, T]`."""
-    counts = torch.full((len(tokens),), tokens.shape[1])
-    packed = pack_padded_sequence(tokens, counts, batch_first=True)
+    packed = pack_padded_sequence(tokens, torch.full((len(tokens),), tokens.shape[1]), batch_first=True)
     return pad_packed_sequence(decoder(features, packed), batch_first=True)[0]
 
 

@@ -32,8 +32,7 @@ def hostile(texts=NAMES, names=NAMES, sources=None, **options):
         "colours": colours,
         "notes": ["<p>"],
     }
-    split = Split(sources, list(names), labels)
-    return Explored("<title>&", split, list(texts), **{**about, **options})
+    return Explored("<title>&", Split(sources, list(names), labels), list(texts), **{**about, **options})
 
 
 def searchable(train, items, k=3, dim=5, **options):

@@ -41,8 +41,7 @@ class Shuffled:
 
 
 def noise(count, height=40, width=40, seed=0):
-    pixels = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
-    return [*pixels]
+    return [*np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), dtype=np.uint8)]
 
 
 AUGMENTED = {"resize": 40, "crop": 32, "scale_jitter": 6, "shift": 5, "flip": "batch"}

@@ -99,8 +99,7 @@ def index_of(folder: Path) -> object:
     left = left_in(folder, "model", "photos", "index")
     assert not left, left
     content = index.ids, index.embeddings(index.ids).tolist(), index.metadata(index.ids), index.removed
-    paths = json.dumps(content).replace(str(folder), "")
-    return paths, names
+    return json.dumps(content).replace(str(folder), ""), names
 
 
 # -- embeddings, features, sweeps --------------------------------------------------------------------------------------

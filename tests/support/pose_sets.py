@@ -125,8 +125,7 @@ def write_mpii(folder, images=30, people=2, frames_a_video=2, seed=0):
                     "x1": packed(3), "y1": packed(4), "x2": packed(9), "y2": packed(20),
                     "annopoints": annopoints(joints[person], seen, form, random, absent),
                 }  # fmt: skip
-                marked = ~np.isin(np.arange(16), [*absent])
-                truth[name, person + 1] = joints[person], marked, seen
+                truth[name, person + 1] = joints[person], (~np.isin(np.arange(16), [*absent])), seen
             rectangles.append(rectangle)
         if index == 3:
             rectangles.append({"scale": np.float64(1.5)})

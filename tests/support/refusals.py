@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -23,3 +23,9 @@ def refuses(subject: str, got: str = "", allowed: str = "", hint: str = "", orig
     assert "\n" not in str(error)
     for name, text in {"subject": subject, "got": got, "allowed": allowed, "hint": hint, "origin": origin}.items():
         assert text in getattr(error, name), f"{name} is {getattr(error, name)!r}, without {text!r}"
+
+
+def refused(call: Callable[[], object], *fields: str, **named: str) -> None:
+    """The call raises an `InputError`. The texts are as in `refuses`."""
+    with refuses(*fields, **named):
+        call()

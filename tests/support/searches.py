@@ -90,8 +90,7 @@ def embeddings(folder: Path, count: int, seconds: float) -> None:
         lambda names, values, made: write_features(folder / "embeddings.npz", names, None, values, made),
     )
     with np.load(folder / "embeddings.npz") as found:
-        assert found["features"].ravel().tolist() == [*range(count)]
-        assert found["names"].tolist() == names
+        assert (found["features"].ravel().tolist(), found["names"].tolist()) == ([*range(count)], names)
 
 
 if __name__ == "__main__":

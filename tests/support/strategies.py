@@ -132,8 +132,7 @@ def retrievals(draw: st.DrawFn, max_queries: int = 5, max_gallery: int = 12) -> 
 
 def label_distances_of(labels: Tensor) -> Tensor:
     """Euclidean distances `[N, N]` of label vectors `[N, k]` by subtraction: copies are at exactly 0."""
-    difference = labels.double()[:, None] - labels.double()[None]
-    return _float32_exact((difference**2).sum(-1).sqrt())
+    return _float32_exact(((labels.double()[:, None] - labels.double()[None]) ** 2).sum(-1).sqrt())
 
 
 def class_distances(classes: Tensor) -> Tensor:

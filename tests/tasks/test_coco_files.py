@@ -22,8 +22,7 @@ def test_images_and_annotations_equal_those_of_pycocotools(tmp_path):
     with contextlib.redirect_stdout(io.StringIO()):
         theirs = COCO(str(path))
     ours = read_coco(path, "train", "captions", _FIELDS)
-    assert listed_images(path, ours) == theirs.imgs
-    assert {note["id"]: note for note in ours["annotations"]} == theirs.anns
+    assert (listed_images(path, ours), {note["id"]: note for note in ours["annotations"]}) == (theirs.imgs, theirs.anns)
     captions = {}
     for note in ours["annotations"]:
         captions.setdefault(note["image_id"], []).append(note)

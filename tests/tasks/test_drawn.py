@@ -55,8 +55,7 @@ def test_sizes_queries_and_labels(drawn):
     assert len({name for split in task.splits.values() for name in split.names}) == sum(map(len, task.splits.values()))
     for split in task.splits.values():
         assert all(isinstance(image, Pixels) for image in split.images)
-        assert pixels(split).shape == (len(split), 16, 16, 3)
-        assert pixels(split).dtype == np.uint8
+        assert (pixels(split).shape, pixels(split).dtype) == ((len(split), 16, 16, 3), np.uint8)
         assert (split.excluded, split.stamp(0)) == ({}, None)
         check_label_space(split.labels)
     assert (task.train.queries, task.train.gallery) == (None, None)

@@ -16,7 +16,7 @@ from support.class_layouts import write_cars_new, write_class_table, write_folde
 from support.commands import LAYOUTS, use_counts_of_miniatures
 from support.layouts import write_records
 from support.pose_sets import COCO_NAMES
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.app.experiment import load, task_table, train
@@ -139,8 +139,7 @@ def test_a_missing_image_is_named_or_dropped_and_counted(reader):
         assert list(reader().train.names) == kept
         return
     of_table = reader.name.startswith("table/")
-    with refuses("" if of_table else path.name, path.name if of_table else "", hint="drop"):
-        reader()
+    refused(reader, "" if of_table else path.name, path.name if of_table else "", hint="drop")
     after = reader(missing="drop").train
     assert list(after.names) == kept
     assert after.excluded["without an image file"] >= len(with_image)
@@ -156,13 +155,11 @@ def test_images_in_several_folders(reader):
         path.rename(reader.folder / "rest" / path.name)
     kept = next(path for path in (reader.folder / reader.first).iterdir() if path.suffix == ".jpg")
     (reader.folder / "rest" / kept.name).write_bytes(b"of two folders that have a file, the first is used")
-    with refuses(".jpg", "no such image", hint="missing=drop"):
-        reader()
+    refused(reader, ".jpg", "no such image", hint="missing=drop")
     after = reader(**{reader.option: [reader.first, "rest"]})
     assert {file_of(after.train, row).parent.name for row in range(len(after.train))} == {reader.first, "rest"}
     assert after.train.labels.digests() == before.train.labels.digests()
-    with refuses("images", "[]"):
-        reader(**{reader.option: []})
+    refused(lambda: reader(**{reader.option: []}), "images", "[]")
 
 
 def test_a_name_in_another_case_is_named(reader):
@@ -179,8 +176,7 @@ def test_a_broken_image_is_found_when_it_is_read(reader):
     path = file_of(reader().train, 0)
     path.write_bytes(path.read_bytes()[:100])
     task = reader()
-    with refuses(path.name, hint="broken="):
-        list(Images(resize=16, crop=16).test_batches(task.train, [0], 1))
+    refused(lambda: list(Images(resize=16, crop=16).test_batches(task.train, [0], 1)), path.name, hint="broken=")
     skipping = Images(resize=16, crop=16, broken="skip")
     rows = [row for batch in skipping.test_batches(task.train, None, 8) for row in batch.rows.tolist()]
     assert rows == [row for row in range(len(task.train)) if file_of(task.train, row) != path]
@@ -196,8 +192,7 @@ def test_queries_are_drawn_by_a_seed(reader):
         assert len(drawn[0].queries) == 4
         assert reader().test.queries is None
     assert len({str(each.queries.tolist()) for each in drawn[:2]}) <= 1
-    with refuses("queries", "9999"):
-        reader(queries=9999)
+    refused(lambda: reader(queries=9999), "queries", "9999")
 
 
 @pytest.mark.parametrize("value", ["keep", None])
@@ -208,11 +203,9 @@ def test_what_is_done_with_missing_images_is_one_of_two_words(reader, value):
 
 def test_a_folder_that_is_not_there(reader, tmp_path):
     if reader.name.startswith("table/"):
-        with refuses("", "no such"):
-            task_table()["table/file"](str(tmp_path / "nowhere"))
+        refused(lambda: task_table()["table/file"](str(tmp_path / "nowhere")), "", "no such")
         return
-    with refuses("root", "nowhere"):
-        reader(tmp_path / "nowhere")
+    refused(lambda: reader(tmp_path / "nowhere"), "root", "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError) as error:
         reader(tmp_path / "empty")

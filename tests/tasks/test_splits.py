@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data.tables import refuse_object
 from contml.tasks._readers.splits import SplitItems, part_of, parts_of, queries_like, read_lists, split_by_lists
@@ -50,8 +50,7 @@ def test_a_column_names_parts_and_rows_that_are_not_used():
     ],
 )
 def test_columns_that_are_refused(cells, subject, got, hint):
-    with refuses(subject, got, "train", hint):
-        read(cells)
+    refused(lambda: read(cells), subject, got, "train", hint)
 
 
 # Lists
@@ -79,8 +78,7 @@ def test_lists_by_any_spelling(tmp_path):
 )
 def test_lists_that_are_refused(tmp_path, content, got):
     (tmp_path / "lists.json").write_text(json.dumps(content))
-    with refuses("lists.json", got):
-        read_lists(tmp_path / "lists.json", "split")
+    refused(lambda: read_lists(tmp_path / "lists.json", "split"), "lists.json", got)
 
 
 @pytest.mark.parametrize("pair", [("train", "val"), ("val", "test"), ("train", "queries"), ("val", "queries")])
@@ -92,9 +90,7 @@ def test_an_item_in_two_lists_is_refused(pair):
 
 
 def test_the_share_of_queries_of_a_validation_split():
-    assert queries_like(200, 1000, 500) == 100
-    assert queries_like(0, 1000, 500) == 0
-    assert queries_like(998, 1000, 3) == 1
+    assert (queries_like(200, 1000, 500), queries_like(0, 1000, 500), queries_like(998, 1000, 3)) == (100, 0, 1)
 
 
 # Objects

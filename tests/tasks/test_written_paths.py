@@ -7,7 +7,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.search.images import read_metadata
 from contml.search.inputs import NamedImage, named_images
@@ -81,7 +81,6 @@ def test_a_path_that_no_file_can_have_is_refused(tmp_path, long):
     for kind in KINDS:
         with refuses(""):
             read(kind, tmp_path, [long, *NAMES[1:]])
-    with refuses(long[:50], "no such file"):
-        named_images([long])
+    refused(lambda: named_images([long]), long[:50], "no such file")
     csv(tmp_path / "t.csv", "image,x", [(long, 1)])
     assert len(named_images([f"@{tmp_path / 't.csv'}:image"])) == 1  # listed as broken when it is embedded

@@ -5,7 +5,7 @@ import pytest
 import torch
 from gensim.models import KeyedVectors
 from hypothesis import given, settings, strategies as st
-from support.refusals import refuses
+from support.refusals import refused
 from support.word_sets import (
     WORDS,
     euclidean,
@@ -177,8 +177,7 @@ def test_nearest_images_of_a_large_vocabulary_in_little_memory(monkeypatch):
     space, seen = CaptionLabels(sentences(random_sets(7, 70)), keyed(gaussian())), []
     found = space.nearest(5, memory=1, progress=seen.append)
     torch.testing.assert_close(found.distances, by_brute_force(space, 5).distances, rtol=1e-6, atol=0)
-    assert seen == sorted(seen)
-    assert seen[-1] == 70
+    assert (seen, seen[-1]) == (sorted(seen), 70)
 
 
 def test_the_fingerprint_changes_with_a_word_or_a_vector():
@@ -196,10 +195,8 @@ def test_the_fingerprint_changes_with_a_word_or_a_vector():
 def test_what_is_dropped_is_counted_and_kept_tells_the_rest():
     given = [["W0 w1 zebra", "zebra!"], ["", "the"], ["w2 zebra quagga"], []]
     space = CaptionLabels(given, keyed(gaussian()), empty="drop")
-    assert space.kept.tolist() == [0, 2]
-    assert space.unknown == {"zebra": 3, "quagga": 1}
-    assert (space.dropped, space.words) == (3, ["w0", "w1", "w2"])
-    assert space[[1]].kept.tolist() == [2]
+    assert (space.kept.tolist(), space.unknown) == ([0, 2], {"zebra": 3, "quagga": 1})
+    assert ((space.dropped, space.words), space[[1]].kept.tolist()) == ((3, ["w0", "w1", "w2"]), [2])
     expected = set_distance([[0, 1]], [[2]], euclidean(gaussian()))
     assert space.pairwise()[0, 1].item() == pytest.approx(expected, rel=1e-6)
 
@@ -223,8 +220,7 @@ def test_vectors_trained_on_the_captions_are_reproducible():
 
 
 def broken(word="w1", value=np.nan):
-    vectors = dict(zip(WORDS, gaussian(), strict=True))
-    return {**vectors, word: np.full(5, value)}
+    return {**dict(zip(WORDS, gaussian(), strict=True)), word: np.full(5, value)}
 
 
 @pytest.mark.parametrize(
@@ -251,8 +247,7 @@ def broken(word="w1", value=np.nan):
     ],
 )
 def test_bad_input(make, subject, fields):
-    with refuses(subject, **fields):
-        make()
+    refused(make, subject, **fields)
 
 
 def test_the_same_words_in_other_numbers_from_either_side_to_the_last_bit_of_float64():

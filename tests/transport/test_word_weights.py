@@ -91,8 +91,7 @@ def test_equal_weights_are_counts_to_the_last_bit():
 def test_nearest_sets_are_those_of_all_distances():
     space = CaptionLabels(sentences(random_sets(3, 60, longest=4)), by_word(gaussian()), weights="idf")
     check_label_space(space)
-    distances = space.pairwise().fill_diagonal_(torch.inf)
-    values, rows = distances.sort(dim=1, stable=True)
+    values, rows = space.pairwise().fill_diagonal_(torch.inf).sort(dim=1, stable=True)
     assert torch.equal(space.nearest(5).rows, rows[:, :5])
     assert torch.equal(space.nearest(5).distances, Neighbours(values[:, :5], rows).distances)
 
@@ -102,8 +101,7 @@ def test_idf_counts_images_and_equals_scikit_learn():
 
     captions = [["A red dog", "red red ball"], ["a dog runs", ""], ["the cat"]]
     found = idf_weights(captions, [["a blue dog"]])
-    assert found["dog"] == math.log(4 / 3) + 1
-    assert found["blue"] == math.log(4) + 1
+    assert (found["dog"], found["blue"]) == (math.log(4 / 3) + 1, math.log(4) + 1)
     assert list(found) == sorted(found) == ["ball", "blue", "cat", "dog", "red", "runs"]
     documents = [" ".join(image) for image in captions]
     model = TfidfVectorizer(vocabulary=["ball", "cat", "dog", "red", "runs"]).fit(documents)
@@ -117,16 +115,14 @@ def test_idf_of_the_corpus_and_given_as_a_mapping_agree_and_unknown_words_do_not
     of_corpus = CaptionLabels(sets, vectors, weights="idf")
     given_ = CaptionLabels(sets[:4], vectors, weights=idf_weights(sets))
     torch.testing.assert_close(given_.pairwise(), of_corpus[[0, 1, 2, 3]].pairwise(), rtol=1e-6, atol=0)
-    assert of_corpus.dropped == 1
-    assert of_corpus.digests() == CaptionLabels(sets, vectors).digests()
+    assert (of_corpus.dropped, of_corpus.digests()) == (1, CaptionLabels(sets, vectors).digests())
     assert of_corpus.fingerprint() != CaptionLabels(sets, vectors).fingerprint()
 
 
 def test_whole_weights_are_rounded_to_steps_of_the_largest():
     assert bags.whole_weights({"a": 2.0, "b": 1.0}, ["a", "b", "c"]).tolist() == [2, 1, 1]
     assert bags.whole_weights({"a": 1e6, "b": 1e-6}, ["a", "b"]).tolist() == [1024, 1]
-    assert bags.whole_weights({}, ["a"]).tolist() == [1]
-    assert bags.whole_weights({"a": 1.0}, []).tolist() == []
+    assert (bags.whole_weights({}, ["a"]).tolist(), bags.whole_weights({"a": 1.0}, []).tolist()) == ([1], [])
     found = bags.whole_weights({"a": 3.0, "b": 0.7}, ["a", "b"])
     assert Fraction(int(found[1]), int(found[0])) == Fraction(round(0.7 / 3 * 1024), 1024)
 

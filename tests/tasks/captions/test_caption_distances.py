@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml._support.text import number
 from contml.app.experiment import load
@@ -53,8 +53,7 @@ def test_the_default_is_the_distance_of_the_paper():
 
 def test_idf_is_that_of_the_training_captions_in_every_split():
     task = synthetic(**SMALL, word_weights="idf")
-    others = [*task.val.labels.captions, *task.test.labels.captions]
-    weights = idf_weights(task.train.labels.captions, others)
+    weights = idf_weights(task.train.labels.captions, [*task.val.labels.captions, *task.test.labels.captions])
     for split in (task.train, task.val, task.test):
         expected = CaptionLabels(split.labels.captions, vectors_of(split), weights=weights)
         assert torch.equal(split.labels.pairwise(), expected.pairwise())
@@ -104,11 +103,9 @@ def test_items_that_one_distance_of_a_sum_cannot_compare_are_left_out():
     vectors = {"cat": np.ones(2), "dog": np.array([0.0, 1.0])}
     both = CaptionDistance(DistanceOptions({"tfidf": 1, "wmd": 2}, "count"), captions, vectors=vectors)
     labels, kept = both.labels(captions)
-    assert kept == [0, 3, 4]
-    assert len(labels) == 3
+    assert (kept, len(labels)) == ([0, 3, 4], 3)
     assert CaptionDistance(DistanceOptions("tfidf", "count"), captions).labels(captions)[1] == [0, 1, 3, 4]
-    with refuses("captions", got="no word has a vector in any of 1 images"):
-        both.labels([["unicorn"]])
+    refused(lambda: both.labels([["unicorn"]]), "captions", got="no word has a vector in any of 1 images")
     same = [["cat"], ["cat"]]
     with refuses("distance: tfidf", got="0 between all training images"):
         CaptionDistance(DistanceOptions({"tfidf": 1, "wmd": 2}, "count"), same, vectors=vectors).labels(same)
@@ -122,8 +119,7 @@ def with_distance(*overrides):
 def test_an_encoder_of_a_config(own_code):
     task = with_distance(f"task.distance={own_code}").read_task()
     codes = np.array([[len(t), 1.0, t.count("a")] for image in task.test.labels.captions for t in image])
-    units = codes / np.linalg.norm(codes, axis=1, keepdims=True)
-    means = units.reshape(20, 5, 3).sum(1)
+    means = (codes / np.linalg.norm(codes, axis=1, keepdims=True)).reshape(20, 5, 3).sum(1)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(task.test.labels.pairwise(), 1 - means @ means.T, atol=1e-6)
     both = with_distance(f"task.distance={{wmd: 0.5, {own_code}: 0.5}}").read_task()
@@ -161,8 +157,7 @@ def test_an_encoder_needs_trust(own_code, tmp_path):
 )
 @pytest.mark.usefixtures("own_code")
 def test_bad_encoders_of_a_config_are_refused(name, fields):
-    with refuses("task.distance", **fields):
-        with_distance(f"task.distance={name}").read_task()
+    refused(with_distance(f"task.distance={name}").read_task, "task.distance", **fields)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +173,8 @@ def test_bad_encoders_of_a_config_are_refused(name, fields):
     ],
 )
 def test_bad_options_are_refused(options, subject, fields):
-    with refuses(subject, **fields):
-        synthetic(**SMALL, **options)
+    refused(lambda: synthetic(**SMALL, **options), subject, **fields)
 
 
 def test_the_type_of_the_option_is_checked_in_its_line():
-    with refuses("task.distance", got="3", allowed="text or a mapping"):
-        with_distance("task.distance=3")
+    refused(lambda: with_distance("task.distance=3"), "task.distance", got="3", allowed="text or a mapping")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data import Pixels
 from contml.data.renderers.text import READABLE, draw_words, load_font, wrapped
@@ -88,13 +88,11 @@ def test_every_thing_is_visible():
         whole = paint_scene(np.random.default_rng(0), scene, 64).astype(int)
         for number in range(len(scene.things)):
             less = scene._replace(things=tuple(t for n, t in enumerate(scene.things) if n != number))
-            gone = paint_scene(np.random.default_rng(0), less, 64).astype(int)
-            changed = np.abs(whole - gone).sum(axis=2)
+            changed = np.abs(whole - paint_scene(np.random.default_rng(0), less, 64).astype(int)).sum(axis=2)
             thing = scene.things[number]
             top, bottom = int((thing.base - thing.height) * 64), int(thing.base * 64)
             left, right = int((thing.x - thing.width / 2) * 64), int((thing.x + thing.width / 2) * 64)
-            inside = changed[max(top, 0) : bottom, max(left, 0) : right]
-            assert (inside > 40).mean() > 0.1, (index, thing)
+            assert (changed[max(top, 0) : bottom, max(left, 0) : right] > 40).mean() > 0.1, (index, thing)
 
 
 # Captions
@@ -148,8 +146,7 @@ def test_images_without_words_are_refused_by_name_or_dropped():
     assert split.names == ["images/0.jpg", "images/2.jpg", "images/4.jpg"]
     assert split.excluded == {"without a caption": 4, "without a word that has a vector": 2}
     assert split.labels.captions[1] == ["a red car", "xyz"]
-    assert (split.queries.tolist(), split.gallery.tolist()) == ([1], [0, 2])
-    assert split.image(1)[0, 0, 0] == 40 * 3
+    assert ((split.queries.tolist(), split.gallery.tolist()), split.image(1)[0, 0, 0]) == (([1], [0, 2]), 40 * 3)
     assert len(split) == len(split.labels) == 3
 
 
@@ -160,10 +157,8 @@ def test_queries_are_drawn_at_random_and_always_the_same():
     assert rows[0] != list(range(10))
     assert rows[0] == sorted(set(rows[0]))
     assert split_of(captions).queries is None
-    with refuses("queries"):
-        split_of(captions, queries=49)
-    with refuses("queries", got="0 of 50"):
-        split_of(captions, queries=[99])
+    refused(lambda: split_of(captions, queries=49), "queries")
+    refused(lambda: split_of(captions, queries=[99]), "queries", got="0 of 50")
 
 
 def test_vectors_of_another_language_are_refused(tmp_path):
@@ -195,12 +190,10 @@ def test_vectors_in_a_pickle_are_refused_and_not_read(tmp_path, monkeypatch, nam
 def test_captions_are_under_the_image(task):
     picture = task.test.draw(0, 200)
     assert (picture.size, picture.mode) == ((200, 200), "RGB")
-    pixels = np.asarray(picture, int)
-    text = pixels[122:, 8:].min(axis=2)
+    text = np.asarray(picture, int)[122:, 8:].min(axis=2)
     assert (text < 90).mean() > 0.03, "dark letters"
     assert (text > 220).mean() > 0.6, "on pale paper"
-    small = task.test.draw(0, READABLE - 1)
-    assert small.size == (READABLE - 1, READABLE - 1)
+    assert task.test.draw(0, READABLE - 1).size == (READABLE - 1, READABLE - 1)
 
 
 @pytest.mark.parametrize("size", [40, 120, 200, 420])

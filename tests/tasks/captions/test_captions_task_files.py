@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.caption_sets import TEST, TRAIN, scenes, write_coco, write_flickr, write_karpathy
 from support.paths import DATA_ROOT
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.app.experiment import evaluate_run, load, train
 from contml.data import Images, Split, Task
@@ -44,8 +44,7 @@ def coco_folder(tmp_path):
 
 def rejected(fields, task, *arguments, **options):
     """The task raises an `InputError` with these fields: subject, got, allowed, hint."""
-    with refuses(*fields):
-        task(*map(str, arguments), **options)
+    refused(lambda: task(*map(str, arguments), **options), *fields)
 
 
 def edit(path, change):
@@ -71,21 +70,18 @@ def test_token_file_and_lists(flickr_folder):
     assert task.train.labels.captions[0] == [f"{caption.capitalize()} ." for caption in scenes(1)[0][1]]
     batch = next(iter(Images(resize=16, crop=16).test_batches(task.test, None, 8)))
     assert batch.images.shape == (8, 3, 16, 16)
-    picture = task.train.draw(0, 200)
-    assert picture.size == (200, 200)
+    assert task.train.draw(0, 200).size == (200, 200)
 
 
 @pytest.mark.parametrize("name", ["2258277193_586949ec62.jpg.1", "none.jpg"])
 def test_an_image_that_is_not_there_is_refused_or_left_out(flickr_folder, name):
     """Five captions of 2258277193_586949ec62.jpg.1 have no image; they are in no list and not used."""
-    texts = read_tokens(flickr_folder / "Flickr8k.token.txt")
-    assert len(texts["2258277193_586949ec62.jpg.1"]) == 5
+    assert len(read_tokens(flickr_folder / "Flickr8k.token.txt")["2258277193_586949ec62.jpg.1"]) == 5
     edit(flickr_folder / "Flickr_8k.trainImages.txt", lambda text: f"{text}{name}\nnobody.jpg\n")
     path = flickr_folder / "Flicker8k_Dataset" / name
     rejected((str(path), f"2 of {TRAIN + 2} training images", "", "missing=drop"), flickr, flickr_folder)
     task = flickr(str(flickr_folder), missing="drop", dim=10)
-    assert len(task.train) == TRAIN
-    assert task.train.excluded == {"without an image file": 2}
+    assert (len(task.train), task.train.excluded) == (TRAIN, {"without an image file": 2})
 
 
 def test_images_without_captions_are_refused_or_left_out(flickr_folder):
@@ -113,8 +109,7 @@ def read_lists(folder):
 def test_the_error_of_a_bad_line_has_its_number(tmp_path, line, number, got):
     path = tmp_path / "tokens.txt"
     path.write_text(f"\nb.jpg#0\tone\n\n{line}\n")
-    with refuses(f"{path}:{number}", got):
-        read_tokens(path)
+    refused(lambda: read_tokens(path), f"{path}:{number}", got)
 
 
 def test_a_token_file_is_read_exactly(tmp_path):
@@ -137,16 +132,14 @@ def test_a_token_file_is_read_exactly(tmp_path):
 def test_encodings(tmp_path):
     path = tmp_path / "tokens.txt"
     path.write_bytes("a.jpg#0\tplain\nb.jpg#0\tcaf\xe9\n".encode("latin-1"))
-    with refuses(f"{path}:2", "utf-8 text (byte 0xe9)", hint="UTF-8"):
-        read_tokens(path)
+    refused(lambda: read_tokens(path), f"{path}:2", "utf-8 text (byte 0xe9)", hint="UTF-8")
 
 
 def test_captions_without_words_are_dropped_from_the_labels(flickr_folder):
     name = read_lists(flickr_folder)[0]
     edit(flickr_folder / "Flickr8k.token.txt", lambda text: text.replace(f"{name}#0\t", f"{name}#0\tA\n{name}#7\t", 1))
     task = flickr(str(flickr_folder), dim=10)
-    assert len(task.train) == TRAIN
-    assert task.train.labels.dropped == 1
+    assert (len(task.train), task.train.labels.dropped) == (TRAIN, 1)
     for k in range(5):
         edit(flickr_folder / "Flickr8k.token.txt", lambda text, k=k: change_line(text, f"{name}#{k}", "a the of"))
     edit(flickr_folder / "Flickr8k.token.txt", lambda text: change_line(text, f"{name}#7", "is on"))
@@ -178,8 +171,7 @@ def test_the_table_of_kaggle_is_no_token_file_and_is_read_as_a_table(flickr_fold
     (flickr_folder / "lists.json").write_text(json.dumps({"train": listed[:30], "test": listed[30:]}))
     root = str(flickr_folder / "Flicker8k_Dataset")
     task = table(str(flickr_folder / "captions.txt"), {"caption": "captions"}, root=root, split="lists.json")
-    assert (len(task.train), len(task.test)) == (30, 10)
-    assert task.train.labels.captions[0] == texts[listed[0]]
+    assert ((len(task.train), len(task.test)), task.train.labels.captions[0]) == ((30, 10), texts[listed[0]])
 
 
 def test_files_that_are_not_there(flickr_folder):
@@ -266,8 +258,7 @@ def test_karpathys_file_of_flickr(tmp_path):
     write_karpathy(tmp_path, coco=False)
     task = flickr(str(tmp_path), karpathy="dataset_flickr8k.json", dim=10)
     assert (len(task.train), len(task.test)) == (TRAIN, 15), "restval is trained on"
-    assert task.train.labels.captions[1][0] == f"{scenes(2)[1][1][0]}."
-    assert len(task.val) == 5
+    assert (task.train.labels.captions[1][0], len(task.val)) == (f"{scenes(2)[1][1][0]}.", 5)
 
 
 def test_karpathys_file_of_coco_finds_images_of_both_years(tmp_path):

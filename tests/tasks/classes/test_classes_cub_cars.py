@@ -42,10 +42,8 @@ def test_boxes_of_birds(tmp_path, monkeypatch):
     picture = task.train.image(0)  # x y width height, not x2 y2: "3.0 3.0 16.0 12.0"
     assert picture.size == (16, 12)
     assert np.array_equal(np.asarray(picture), np.asarray(Image.open(path).crop((3, 3, 19, 15))))
-    assert task.train.stamp(0) == (path, "box (3.0, 3.0, 19.0, 15.0)")
-    assert cub(str(root)).train.stamp(0) == (path, "")
-    assert cub(str(root)).train.image(0) == path
-    assert task.train.draw(0, 40).size == (40, 40)
+    assert (task.train.stamp(0), cub(str(root)).train.stamp(0)) == ((path, "box (3.0, 3.0, 19.0, 15.0)"), (path, ""))
+    assert (cub(str(root)).train.image(0), task.train.draw(0, 40).size) == (path, (40, 40))
     edit(root / "bounding_boxes.txt", lambda lines: ["1 20.0 3.0 160.0 12.4", "2 90.0 3.0 9.0 9.0", *lines[2:]])
     task = cub(str(root), crop_boxes=True)
     assert task.train.image(0).size == (8, 12)  # ends where the image does
@@ -115,8 +113,7 @@ def test_boxes_of_cars_do_not_overflow(tmp_path, monkeypatch):
         (3, 2, 298, 259),
         (0, 0, 300, 260),
     ]  # 1-based: 1 is the first pixel
-    assert task.train.image(1).size == (300, 260)
-    assert task.train.image(0).size == (295, 257)
+    assert (task.train.image(1).size, task.train.image(0).size) == ((300, 260), (295, 257))
     assert all(isinstance(source, ImageFile) for source in cars(str(tmp_path)).train.images)
 
 
@@ -180,8 +177,7 @@ def test_the_published_devkit(tmp_path, monkeypatch):
     assert "Ram C/V Cargo Van Minivan 2012" in task.test.labels.colours().classes
     names = [Path(name).name for name in task.train.names]
     row = names.index("00001.jpg")  # the first record: x 39 to 569, class 14
-    assert task.train.images[row].box == (38, 115, 569, 375)
-    assert task.train.labels.text(row) == "Audi TTS Coupe 2012"
+    assert (task.train.images[row].box, task.train.labels.text(row)) == ((38, 115, 569, 375), "Audi TTS Coupe 2012")
     # The miniature's fields and types are those of the true file.
     (tmp_path / "mine").mkdir()
     write_cars_new(tmp_path / "mine")

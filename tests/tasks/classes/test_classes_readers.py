@@ -37,8 +37,7 @@ def test_a_complete_copy(whole):
     name, reader, root = whole
     task = reader(str(root))
     for split, count in ((task.train, 8), (task.test, 4)):
-        assert split.excluded == {}
-        assert split.labels.class_ids.unique(return_counts=True)[1].tolist() == [5] * count
+        assert (split.excluded, split.labels.class_ids.unique(return_counts=True)[1].tolist()) == ({}, [5] * count)
         assert list(split.names) == [str(source.file) for source in split.images]
         # The colour of an image shows that class and file belong together: one colour per class.
         colours = torch.tensor(np.stack([np.asarray(Image.open(source.file)).mean((0, 1)) for source in split.images]))

@@ -17,8 +17,7 @@ def test_products(tmp_path, monkeypatch):
     task = sop(str(root))
     assert all(name.endswith(".JPG") for name in task.train.names)
     assert task.train.labels.colours().classes[:2] == ["cabinet 1", "chair 2"]
-    assert task.train.labels.colours().classes[2] == "coffee maker 3"
-    assert task.test.recall_at == (1, 10, 100, 1000)
+    assert (task.train.labels.colours().classes[2], task.test.recall_at) == ("coffee maker 3", (1, 10, 100, 1000))
 
 
 # In-Shop
@@ -31,8 +30,7 @@ def test_garments(tmp_path, monkeypatch):
     assert "   " in text  # runs of spaces between the columns
     assert " \n" in text  # and at the end of lines
     task = inshop(str(tmp_path))
-    assert task.test.queries.tolist() == list(range(8))
-    assert task.test.gallery.tolist() == list(range(8, 20))
+    assert (task.test.queries.tolist(), task.test.gallery.tolist()) == (list(range(8)), list(range(8, 20)))
     assert not set(task.train.labels.colours().classes) & set(task.test.labels.colours().classes)
     assert task.test.recall_at == (1, 10, 20, 30, 40, 50)
     assert task.train.labels.colours().classes[:2] == ["women dresses 1", "men jackets vests 2"]

@@ -3,7 +3,7 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat, savemat
 from support.layouts import POINTS, corner_points, surfaces_of, write_lsun, write_records
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.tasks.layout import lsun as module
 from contml.tasks.layout.lsun import TYPES, draw_surfaces, lsun, name_components
@@ -122,8 +122,7 @@ def test_records_keep_their_order_and_queries_are_the_first(published):
     folder, truth = published
     task = lsun(str(folder), "layout_seg", queries=4, missing="drop")
     assert [task.train.images[row].file.stem for row in range(14)] == list(truth)[:14]
-    assert task.test.queries.tolist() == [0, 1, 2, 3]
-    assert task.test.gallery.tolist() == [4, 5, 6, 7, 8, 9]
+    assert (task.test.queries.tolist(), task.test.gallery.tolist()) == ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
     assert lsun(str(folder), "layout_seg", queries=0, missing="drop").test.queries is None
 
 
@@ -162,18 +161,14 @@ def test_images_without_a_layout_are_excluded_and_counted(tmp_path):
     write_records(tmp_path / "training.mat", records[:6])
     (tmp_path / "layout_seg" / f"{records[1][0]}.mat").unlink()
     task = lsun(str(tmp_path), missing="drop")
-    assert len(task.train) == 4
-    assert task.train.excluded == {"without a layout type": 2}
-    assert task.test.excluded == {}
+    assert (len(task.train), task.train.excluded, task.test.excluded) == (4, {"without a layout type": 2}, {})
 
 
 def test_annotations_that_contradict_themselves_are_excluded_and_counted(tmp_path):
-    truth = write_lsun(tmp_path, train=6, validation=4)
-    name, (size, *_) = next(iter(truth.items()))
+    name, (size, *_) = next(iter(write_lsun(tmp_path, train=6, validation=4).items()))
     savemat(tmp_path / "layout_seg" / f"{name}.mat", {"layout": np.ones(size[::-1], np.uint8)})
     task = lsun(str(tmp_path), missing="drop")
-    assert len(task.train) == 5
-    assert task.train.excluded == {"with a label map that contradicts the corner points": 1}
+    assert (len(task.train), task.train.excluded) == (5, {"with a label map that contradicts the corner points": 1})
 
 
 def test_points_outside_the_picture_are_put_on_its_edge(tmp_path):
@@ -188,8 +183,7 @@ def test_points_outside_the_picture_are_put_on_its_edge(tmp_path):
 def test_corners_outside_the_picture_draw_something():
     for kind, layout in TYPES.items():
         for places in (np.zeros((layout.points, 2)), np.ones((layout.points, 2)), np.full((layout.points, 2), 0.5)):
-            drawn = draw_surfaces(kind, places, 16, 16)
-            assert set(np.unique(drawn)) <= surfaces_of(layout)
+            assert set(np.unique(draw_surfaces(kind, places, 16, 16))) <= surfaces_of(layout)
 
 
 def test_height_comes_first_in_the_resolution(tmp_path):
@@ -198,8 +192,7 @@ def test_height_comes_first_in_the_resolution(tmp_path):
     name = table[0, 2]["image"][0]
     table[0, 2]["resolution"] = table[0, 2]["resolution"][:, ::-1]
     savemat(tmp_path / "training.mat", {"training": table})
-    with refuses(f"{name}.jpg", " x ", "width ", "missing=drop"):
-        lsun(str(tmp_path), missing="drop")
+    refused(lambda: lsun(str(tmp_path), missing="drop"), f"{name}.jpg", " x ", "width ", "missing=drop")
 
 
 def publish(monkeypatch, training, validation):
@@ -210,14 +203,12 @@ def publish(monkeypatch, training, validation):
 
 def test_an_incomplete_copy_is_refused(tmp_path, monkeypatch):
     write_lsun(tmp_path, train=5, validation=4)
-    with refuses("training.mat", "5 images", "4,000", "missing=drop"):
-        lsun(str(tmp_path))
+    refused(lambda: lsun(str(tmp_path)), "training.mat", "5 images", "4,000", "missing=drop")
     publish(monkeypatch, training=5, validation=4)
     assert len(lsun(str(tmp_path)).train) == 5
     for file in sorted((tmp_path / "images").glob("*.jpg"))[1:3]:
         file.unlink()
-    with refuses("images/sun_0", got="2 of 10 files for training.mat", hint="missing=drop"):
-        lsun(str(tmp_path))
+    refused(lambda: lsun(str(tmp_path)), "images/sun_0", got="2 of 10 files for training.mat", hint="missing=drop")
     task = lsun(str(tmp_path), missing="drop")
     assert (len(task.train), task.train.excluded) == (3, {"without an image file": 2})
 
@@ -228,14 +219,12 @@ def test_a_missing_map_is_named(tmp_path, monkeypatch, copy):
     publish(monkeypatch, training=4, validation=4)
     path = sorted((tmp_path / copy).rglob("*.mat"))[0]
     path.unlink()
-    with refuses(str(path), got="1 of 8 files"):
-        lsun(str(tmp_path))
+    refused(lambda: lsun(str(tmp_path)), str(path), got="1 of 8 files")
     assert lsun(str(tmp_path), missing="drop").train.excluded == {"without a label map file": 1}
 
 
 def test_missing_folders(tmp_path):
-    with refuses(str(tmp_path), "neither surface_relabel/ nor layout_seg/", "", "maps=points"):
-        lsun(str(tmp_path))
+    refused(lambda: lsun(str(tmp_path)), str(tmp_path), "neither surface_relabel/ nor layout_seg/", "", "maps=points")
 
 
 def test_pictures_of_another_size_than_their_records(tmp_path):

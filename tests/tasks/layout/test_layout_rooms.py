@@ -20,8 +20,7 @@ def rooms():
 
 def looking(yaw, pitch=0.0, room=(4.0, 3.0, 5.0), eye=(2.0, 1.5, 1.0), zoom=0.5):
     """A view of a room with surfaces named as `choose_view` names them; yaw and pitch in degrees."""
-    turn = views._rotation(math.radians(pitch), math.radians(yaw), 0)
-    view = Camera(room, eye, turn, zoom, (1,) * 6)
+    view = Camera(room, eye, views._rotation(math.radians(pitch), math.radians(yaw), 0), zoom, (1,) * 6)
     return view._replace(surfaces=views._judge(views.meet(view, views.cast(view, 32))[0]))
 
 

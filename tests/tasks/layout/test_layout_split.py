@@ -37,9 +37,7 @@ def test_mirrored_label_maps_are_as_far_apart(side):
 def test_a_split_keeps_its_contract(rooms):
     split = split_of(rooms, queries=6)
     assert isinstance(split, Split)
-    assert len(split) == 30
-    assert split.queries.tolist() == list(range(6))
-    assert split.gallery.tolist() == list(range(6, 30))
+    assert (len(split), split.queries.tolist(), split.gallery.tolist()) == (30, list(range(6)), list(range(6, 30)))
     assert split_of(rooms).queries is None
     assert (split.image(4) == rooms[4][0]).all()
     assert split.name(4) == "room 4"
@@ -63,8 +61,7 @@ def test_items_with_half_of_their_map_ignored_are_excluded(rooms):
     blind[3][1][:19] = 0  # just enough is left
     excluded = {"without an image file": 2, "without a layout type": 0}
     split = split_of(blind, queries=8, excluded=excluded)
-    assert split.excluded == {"without an image file": 2, "without enough labelled pixels": 3}
-    assert len(split) == 27
+    assert (split.excluded, len(split)) == ({"without an image file": 2, "without enough labelled pixels": 3}, 27)
     assert split.queries.tolist() == list(range(6))
     assert [split.name(row) for row in (0, 1, 2, 5, 6)] == ["room 0", "room 2", "room 3", "room 6", "room 8"]
     assert split.labels.pairwise().isfinite().all()
@@ -112,8 +109,7 @@ def test_every_row_is_drawn(rooms, size):
     split = split_of(rooms)
     for row in range(0, 30, 7):
         picture = split.draw(row, size)
-        assert picture.size == (size, size)
-        assert picture.mode == "RGB"
+        assert (picture.size, picture.mode) == ((size, size), "RGB")
 
 
 def test_files_are_drawn_upright(tmp_path):
@@ -122,7 +118,6 @@ def test_files_are_drawn_upright(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned clockwise: white on the right
     picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
-    images = [ImageFile(tmp_path / "a.jpg")] * 3
-    split = make_split(images, list("abc"), np.ones((3, 4, 4), int), 0, {})
+    split = make_split(([ImageFile(tmp_path / "a.jpg")] * 3), list("abc"), np.ones((3, 4, 4), int), 0, {})
     drawn = np.asarray(split.draw(0, 100), int).sum(2)
     assert drawn[50, 80] > drawn[50, 20] + 100

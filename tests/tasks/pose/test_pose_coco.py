@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from support.paths import DATA_ROOT
 from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.tasks.pose.coco import coco
 
@@ -43,8 +43,7 @@ def annotation_of(name):
 
 def test_people_and_their_joints(folder):
     task = coco(str(folder[0]), margin=1.5, **SMALL)
-    assert (len(task.train), len(task.test)) == (48, 24)
-    assert task.train.view.renderer.joint_names == tuple(COCO_NAMES)
+    assert ((len(task.train), len(task.test)), task.train.view.renderer.joint_names) == ((48, 24), tuple(COCO_NAMES))
     assert list(task.train.view.renderer.skeleton) == [(a - 1, b - 1) for a, b in COCO_SKELETON]
     assert task.train.labels.unit == "pixels of a crop of 64, over 17 joints"
     for split in (task.train, task.test):
@@ -52,8 +51,7 @@ def test_people_and_their_joints(folder):
             joints, v = folder[1][annotation_of(name)]
             np.testing.assert_array_equal(split.view.renderer.visible[row], v > 0)
             low, high = joints[v > 0].min(0), joints[v > 0].max(0)
-            size = 1.5 * (high - low).max()
-            expected = ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5
+            expected = ((joints - (low + high) / 2) / (1.5 * (high - low).max()) + 0.5) * 64 - 0.5
             np.testing.assert_allclose(split.view.renderer.joints[row][v > 0], expected[v > 0], atol=1e-9)
 
 
@@ -78,8 +76,7 @@ def test_excluded_people_are_counted(own):
     assert task.train.excluded == {
         "crowds": 1, "without keypoints": 2, "with fewer than 12 of 17 joints": 1, "smaller than 20 pixels": 1
     }  # fmt: skip
-    assert len(task.train) == 7
-    assert task.test.excluded == {}
+    assert (len(task.train), task.test.excluded) == (7, {})
 
 
 def shrink(note):
@@ -118,11 +115,9 @@ def test_queries_are_the_people_of_drawn_images(folder):
 
 
 def test_an_image_that_was_resized_is_refused_when_it_is_read(own):
-    root = own(lambda content: None)
-    task = coco(root, **SMALL)
+    task = coco(own(lambda content: None), **SMALL)
     Image.new("RGB", (100, 45)).save(task.train.images[0].file)
-    with refuses(str(task.train.images[0].file), got="100 x 45", allowed="200 x 90"):
-        task.train.image(0)
+    refused(lambda: task.train.image(0), str(task.train.images[0].file), got="100 x 45", allowed="200 x 90")
 
 
 def of_note(number, **values):
@@ -137,8 +132,7 @@ def test_people_of_unlisted_images_can_be_dropped(own):
 
 def test_other_files(own):
     root = own(lambda content: None)
-    with refuses("away.json"):
-        coco(root, test="away.json", **SMALL)
+    refused(lambda: coco(root, test="away.json", **SMALL), "away.json")
     with refuses(TRAIN, got="0000.jpg is in train and in test (6 such images)"):
         coco(root, test=TRAIN, test_images="train2017", **SMALL)
 
@@ -163,13 +157,10 @@ def test_real_people():
     assert task.train.excluded == {
         "smaller than 32 pixels": 131, "with fewer than 10 of 17 joints": 159, "without keypoints": 258, "crowds": 14
     }  # fmt: skip
-    assert len(task.train) == 386
-    assert len(task.test) == 46
+    assert (len(task.train), len(task.test)) == (386, 46)
     content = json.loads((DATA / "annotations" / "person_keypoints_val2017.json").read_text())
     labelled = sum(note["num_keypoints"] >= 10 and not note["iscrowd"] for note in content["annotations"])
-    assert labelled == 386 + 131
-    assert task.train.image(0).shape == (96, 96, 3)
-    assert task.train.draw(1, 80).size == (80, 80)
+    assert (labelled, task.train.image(0).shape, task.train.draw(1, 80).size) == (386 + 131, (96, 96, 3), (80, 80))
     distances = task.train.labels.pairwise()
     assert distances.isfinite().all()
     assert 60 < distances.mean() < 180

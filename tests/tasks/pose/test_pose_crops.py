@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 from support.pose_sets import COCO_NAMES
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data import Square, SquareCrop
 from contml.labels import PoseLabels
@@ -60,8 +60,7 @@ def test_joints_are_at_the_same_point_of_the_crop_as_of_the_image(tmp_path, poin
     path, joints = dotted(tmp_path, points), np.array(points, float)
     square = square_around(joints, 1.3)
     crop = SquareCrop(path, square, side).read()
-    assert crop.shape == (side, side, 3)
-    assert crop.dtype == np.uint8
+    assert (crop.shape, crop.dtype) == ((side, side, 3), np.uint8)
     weights = crop[:, :, 0].astype(float)
     for x, y in in_crop(joints[None], [square], side)[0]:
         near = 2.5 * side / square.side
@@ -99,12 +98,10 @@ def test_joints_are_given_in_the_pixels_of_the_file(tmp_path):
 
 def test_images_that_do_not_belong_to_the_joints(tmp_path):
     path = dotted(tmp_path, [])
-    with refuses(str(path), got="120 x 80", allowed="240 x 160"):
-        SquareCrop(path, Square(0, 0, 20), 8, (240, 160)).read()
+    refused(SquareCrop(path, Square(0, 0, 20), 8, (240, 160)).read, str(path), got="120 x 80", allowed="240 x 160")
     with refuses(str(path), got="120 x 80 pixels, and a person of 20 is marked at 310, 10"):
         SquareCrop(path, Square(300, 0, 20), 8).read()
-    with refuses(str(path), got="1000000 is marked at 60, 40"):
-        SquareCrop(path, Square(60 - 5e5, 40 - 5e5, 1e6), 8).read()
+    refused(SquareCrop(path, Square(60 - 5e5, 40 - 5e5, 1e6), 8).read, str(path), got="1000000 is marked at 60, 40")
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 nothing")
     with pytest.raises(OSError, match="not an image"):
         SquareCrop(tmp_path / "broken.jpg", Square(0, 0, 20), 8).read()
@@ -119,5 +116,4 @@ def test_crops_of_one_image_differ_in_their_stamp():
         SquareCrop(None, Square(1, 0, 20), 8),
         SquareCrop(None, Square(0, 0, 20), 9),
     ]
-    assert len({crop.stamp for crop in crops}) == 4
-    assert crops[0].stamp.crop == "8 x 8 of 0.000, 0.000, 20.000"
+    assert (len({crop.stamp for crop in crops}), crops[0].stamp.crop) == (4, "8 x 8 of 0.000, 0.000, 20.000")

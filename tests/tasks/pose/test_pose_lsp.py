@@ -5,7 +5,7 @@ import pytest
 from scipy.io import loadmat, savemat
 from support.paths import DATA_ROOT
 from support.pose_sets import write_lsp
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.tasks.pose.lsp import _people, lsp
 
@@ -45,12 +45,10 @@ def test_lspet_and_the_first_half_of_lsp_train_the_last_half_tests(folder):
     assert numbers(task.train) == [("lspet_dataset", k + 1) for k in range(30)] + [
         ("lsp_dataset", k + 1) for k in range(10)
     ]
-    assert numbers(task.test) == [("lsp_dataset", k + 1) for k in range(10, 20)]
-    assert task.test.queries.tolist() == [0, 1]
+    assert (numbers(task.test), task.test.queries.tolist()) == ([("lsp_dataset", k + 1) for k in range(10, 20)], [0, 1])
     assert task.summary == [("images of LSPET", "30 kept of 30"), ("images of LSP", "20 kept of 20")]
     assert task.train.excluded == task.test.excluded == {}
-    assert Path(task.train.names[0]).name == "im00001.jpg"
-    assert Path(task.test.names[0]).name == "im0011.jpg"
+    assert (Path(task.train.names[0]).name, Path(task.test.names[0]).name) == ("im00001.jpg", "im0011.jpg")
 
 
 def test_one_of_them_alone(folder):
@@ -60,8 +58,7 @@ def test_one_of_them_alone(folder):
     task = lsp(str(folder[0]), lsp=None, queries=3, **SMALL)
     assert numbers(task.test) == [("lspet_dataset", k + 1) for k in range(24, 30)]
     assert (len(task.train), len(task.test.queries)) == (24, 3)
-    with refuses("lsp and lspet", "null"):
-        lsp(str(folder[0]), None, None)
+    refused(lambda: lsp(str(folder[0]), None, None), "lsp and lspet", "null")
 
 
 def test_flags_mean_hidden_in_lsp_and_inside_in_lspet(folder):
@@ -86,8 +83,7 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
     own("lsp_dataset", lambda joints: joints[:, :, :1])
     for name, kind in (("lspet_dataset", "LSPET"), ("lsp_dataset", "LSP")):
         people = _people(tmp_path / name / "joints.mat", kind)
-        assert len(people) == 1
-        assert people[0].joints.shape == (14, 2)
+        assert (len(people), people[0].joints.shape) == (1, (14, 2))
     savemat(tmp_path / "lspet_dataset" / "joints.mat", {"joints": np.ones((14, 3))})
     assert _people(tmp_path / "lspet_dataset" / "joints.mat", "LSPET")[0].marked.all()
 
@@ -98,17 +94,14 @@ def test_an_axis_of_one_image_is_put_back(own, tmp_path):
 def test_missing_files(own, tmp_path):
     root = own("lsp_dataset", lambda joints: joints)
     (tmp_path / "lsp_dataset" / "images" / "im0003.jpg").unlink()
-    with refuses("images/im0003.jpg", got="1 of 8 images of joints.mat", hint="missing=drop"):
-        lsp(root, **SMALL)
+    refused(lambda: lsp(root, **SMALL), "images/im0003.jpg", got="1 of 8 images of joints.mat", hint="missing=drop")
     task = lsp(root, missing="drop", **SMALL)
     assert ("lsp_dataset", 3) not in numbers(task.train)
     assert (len(task.train), len(task.test)) == (11, 4), "halves are those of the whole file"
     assert task.summary[1] == ("images of LSP", "7 kept of 8")
     assert (task.train.excluded, task.test.excluded) == ({"without an image file": 1}, {})
-    with refuses("away/joints.mat"):
-        lsp(root, lsp="away", **SMALL)
-    with refuses("min_joints", "7", "8 to 14"):
-        lsp(root, min_joints=7)
+    refused(lambda: lsp(root, lsp="away", **SMALL), "away/joints.mat")
+    refused(lambda: lsp(root, min_joints=7), "min_joints", "7", "8 to 14")
     with refuses("queries", got="3", allowed="0 to 2, so that two of 4"):
         lsp(root, missing="drop", queries=3, **SMALL)
 
@@ -126,8 +119,7 @@ def test_real_lspet():
     assert task.summary == [("images of LSPET", "181 kept of 200")]
     reason = "with fewer than 10 of 14 joints"
     assert task.train.excluded[reason] + task.test.excluded.get(reason, 0) == 19
-    first_test = int(Path(task.test.names[0]).stem[2:]) - 1
-    assert task.train.excluded[reason] == (~enough[:first_test]).sum()
+    assert task.train.excluded[reason] == (~enough[: (int(Path(task.test.names[0]).stem[2:]) - 1)]).sum()
     first = int(np.flatnonzero(enough)[0])
     np.testing.assert_array_equal(task.train.view.renderer.visible[0], joints[:, 2, first] == 1)
     assert task.train.image(0).shape == (144, 144, 3)
@@ -145,8 +137,7 @@ def test_real_lsp_and_all_of_lspet_by_their_joints():
     assert hidden[9] == pytest.approx(0.16, abs=0.01), "left shoulder"
     assert hidden[13] < 0.01, "head top"
     assert sum(person.seen.all() for person in people) == 1056
-    folder = LAYOUT / "lspet_dataset"
-    people = _people(folder / "joints_full_10000.mat", "LSPET")
+    people = _people((LAYOUT / "lspet_dataset") / "joints_full_10000.mat", "LSPET")
     assert np.bincount([person.marked.sum() for person in people])[[14, 13, 12, 11, 10]].tolist() == [
         *(3945, 1652, 1494, 1114, 849)
     ]

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.io import savemat
 from support.paths import DATA_ROOT
 from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.app.experiment import check, load
 from contml.data.draw import draw, positions
@@ -115,8 +115,7 @@ def test_fields_come_and_go(tmp_path):
     release = read_release(tmp_path / MAT)
     first, second = release.people[:2]
     assert (person_of(first.name), int(first.marked.sum())) == (("a.jpg", 2), 3)
-    assert (person_of(second.name), int(second.marked.sum())) == (("a.jpg", 4), 2)
-    assert release.unmarked == 2
+    assert ((person_of(second.name), int(second.marked.sum())), release.unmarked) == ((("a.jpg", 4), 2), 2)
 
 
 def points_of(count):
@@ -127,19 +126,16 @@ def test_people_with_a_joint_or_an_image_that_appears_twice_are_excluded(tmp_pat
     reason = "with a joint or an image that appears twice"
     one_image(tmp_path, points((5, 6, 3, 1), (9, 9, 3, 1)))
     release = read_release(tmp_path / MAT)
-    assert [person.excluded for person in release.people] == [reason, "", ""]
-    assert release.images == 2
+    assert ([person.excluded for person in release.people], release.images) == ([reason, "", ""], 2)
     one_image(tmp_path, None, image=struct([{"name": "b.jpg"}]))
     release = read_release(tmp_path / MAT)
-    assert [person.excluded for person in release.people] == ["", reason, ""]
-    assert release.images == 2
+    assert ([person.excluded for person in release.people], release.images) == (["", reason, ""], 2)
 
 
 @pytest.mark.parametrize(("place", "got"), [((9999, 9999), "9998, 9998"), ((0, 0), "-1, -1"), ((-40, 5), "-41, 4")])
 def test_a_joint_that_cannot_be_in_its_image(tmp_path, place, got):
     one_image(tmp_path, points(*((k + 20, k + 20, k, 1) for k in range(15)), (*place, 15, 1)))
-    with refuses("a.jpg, person 1", f"left_wrist is at {got}", "in"):
-        mpii(str(tmp_path), queries=0)
+    refused(lambda: mpii(str(tmp_path), queries=0), "a.jpg, person 1", f"left_wrist is at {got}", "in")
 
 
 def test_an_image_without_a_video_is_a_group_of_its_own(tmp_path):
@@ -161,12 +157,10 @@ def test_excluded_people_are_counted_by_reason(folder):
     task = mpii(str(folder[0]), **SMALL)
     facts = dict(task.summary)
     few = sum(marked.sum() < 16 for _, marked, _ in folder[1].values())
-    assert few == 7
-    assert facts["people with joints"] == f"{80 - few} kept of 80 in 40 images"
+    assert (few, facts["people with joints"]) == (7, f"{80 - few} kept of 80 in 40 images")
     assert excluded(task, "with fewer than 16 of 16 joints") == few
     assert facts["without joints"] == "1 people in these images; 2 official test images"
-    changes = [*OPTIONS, f"task.root={folder[0]}"]
-    checked = dict(check(load("pose/synthetic", changes), images="all"))
+    checked = dict(check(load("pose/synthetic", [*OPTIONS, f"task.root={folder[0]}"]), images="all"))
     assert facts.items() <= checked.items()
     assert checked["decoded"] == f"all {80 - few} images"
     seen = mpii(str(folder[0]), min_joints=13, occluded=False, **SMALL)
@@ -187,15 +181,13 @@ def test_split_by_video_is_the_same_everywhere_and_whoever_is_kept(folder):
     assert first == pytest.approx(0.45264691575571714, abs=1e-12), "another number would change everybody's split"
     assert set(task.train.names) <= set(loose.train.names)
     assert set(task.test.names) < set(loose.test.names)
-    assert len(task.test.queries) == 4
-    assert len(task.test.gallery) == len(task.test) - 4
+    assert (len(task.test.queries), len(task.test.gallery)) == (4, len(task.test) - 4)
     videos = [video[person_of(task.test.names[row])[0]] for row in task.test.queries.tolist()]
     first = sorted(parts[1], key=lambda v: positions([v], 0, "queries")[0])
     assert set(videos) == set(first[: len(set(videos))]), "queries are of the first videos drawn"
     assert task.val_groups == [video[person_of(name)[0]] for name in task.train.names]
     assert dict(task.summary)["split"].endswith(f"{len(task.train)} people for training, {len(task.test)} for testing")
-    other = mpii(str(folder[0]), seed=1, **SMALL)
-    assert set(other.test.names) != set(task.test.names)
+    assert set(mpii(str(folder[0]), seed=1, **SMALL).test.names) != set(task.test.names)
 
 
 def test_label_distances_are_those_of_joints_in_the_crops(folder):
@@ -205,8 +197,7 @@ def test_label_distances_are_those_of_joints_in_the_crops(folder):
     def in_pixels_of_crop(name):
         joints, marked, _ = folder[1][person_of(name)]
         low, high = joints[marked].min(0), joints[marked].max(0)
-        size = 1.5 * (high - low).max()
-        return ((joints - (low + high) / 2) / size + 0.5) * 64 - 0.5, marked
+        return ((joints - (low + high) / 2) / (1.5 * (high - low).max()) + 0.5) * 64 - 0.5, marked
 
     poses = [in_pixels_of_crop(name) for name in task.train.names]
     for i, j in itertools.product(range(0, len(poses), 5), range(len(poses))):
@@ -227,8 +218,7 @@ def test_crops_show_their_person(folder):
         inner = whole[y0 : y1 + 1, x0 : x1 + 1].mean((0, 1))
         joints = task.test.view.renderer.joints[row]
         a, b = np.maximum(joints.min(0).round().astype(int), 0), joints.max(0).round().astype(int)
-        cut = task.test.image(row)[a[1] : b[1] + 1, a[0] : b[0] + 1].mean((0, 1))
-        assert np.abs(cut - inner).max() < 8
+        assert np.abs(task.test.image(row)[a[1] : b[1] + 1, a[0] : b[0] + 1].mean((0, 1)) - inner).max() < 8
     file, how = task.test.stamp(0)
     assert file == folder[0] / "images" / person_of(task.test.name(0))[0]
     assert how.startswith("48 x 48 of ")
@@ -254,8 +244,7 @@ OPTIONS = [
     ],
 )
 def test_wrong_options(folder, options, fields):
-    with refuses(*fields):
-        mpii(str(folder[0]), **{**SMALL, **options})
+    refused(lambda: mpii(str(folder[0]), **{**SMALL, **options}), *fields)
 
 
 @pytest.mark.parametrize(
@@ -269,30 +258,23 @@ def test_wrong_options(folder, options, fields):
 )
 def test_malformed_points_are_named(tmp_path, point, got, allowed):
     one_image(tmp_path, points(point))
-    with refuses(f"{MAT}: annolist(1).annorect(1)", got, allowed):
-        read_release(tmp_path / MAT)
+    refused(lambda: read_release(tmp_path / MAT), f"{MAT}: annolist(1).annorect(1)", got, allowed)
 
 
 def test_other_files(tmp_path):
     path = tmp_path / MAT
     path.write_bytes(b"MATLAB 5.0 MAT-file, cut short")
-    with refuses(MAT):
-        read_release(path)
+    refused(lambda: read_release(path), MAT)
     savemat(path, {"joints": np.zeros(3)})
-    with refuses(str(path), got="'RELEASE' (it has joints)"):
-        read_release(path)
+    refused(lambda: read_release(path), str(path), got="'RELEASE' (it has joints)")
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}])}})
-    with refuses(MAT, "no RELEASE.img_train", "mpii_human_pose_v1_u12_1.mat"):
-        read_release(path)
+    refused(lambda: read_release(path), MAT, "no RELEASE.img_train", "mpii_human_pose_v1_u12_1.mat")
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 2))}})
-    with refuses(MAT, "img_train has 2 numbers, annolist 1 entries", "one number per entry"):
-        read_release(path)
+    refused(lambda: read_release(path), MAT, "img_train has 2 numbers, annolist 1 entries", "one number per entry")
     savemat(path, {"RELEASE": {"annolist": struct([{"image": "a"}]), "img_train": np.ones((1, 1))}})
-    with refuses(f"{MAT}: annolist(1)", "no image.name", "mpii_human_pose_v1_u12_1.mat"):
-        read_release(path)
+    refused(lambda: read_release(path), f"{MAT}: annolist(1)", "no image.name", "mpii_human_pose_v1_u12_1.mat")
     savemat(path, {"RELEASE": {"annolist": struct([{"image": struct([{"name": "a"}])}]), "img_train": np.ones((1, 1))}})
-    with refuses(MAT, "no person with joints in 1 entries"):
-        read_release(path)
+    refused(lambda: read_release(path), MAT, "no person with joints in 1 entries")
 
 
 # Real annotations
@@ -308,8 +290,7 @@ def test_real_joints_in_the_official_structs():
     truth = {(person["img_paths"], person["people_index"]): person for person in listed}
     used = set()
     for person in release.people:
-        listed_person = truth[person_of(person.name)]
-        joints = np.array(listed_person["joint_self"])
+        joints = np.array(truth[person_of(person.name)]["joint_self"])
         marked = joints[:, :2].any(1)
         np.testing.assert_array_equal(person.marked, marked)
         np.testing.assert_allclose(person.joints[marked] + 1, joints[marked, :2], atol=1e-3)

@@ -17,8 +17,7 @@ def test_repeated_codes(codes):
     values = HEIGHTS.copy()
     for place, code in enumerate(codes):
         values[place :: 20 + place] = code
-    found = missing_codes(values)
-    assert found == {code: int((values == code).sum()) for code in codes}
+    assert missing_codes(values) == {code: int((values == code).sum()) for code in codes}
 
 
 def test_a_negative_code_within_the_range_of_prices():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.app.experiment import OwnData, load_table
@@ -69,8 +69,7 @@ def test_by_is_refused_where_a_column_names_the_split(folder):
     lines = FORMS["pairs"].splitlines()
     named = [f"{line},{'split' if n == 0 else 'train' if n % 2 else 'test'}" for n, line in enumerate(lines)]
     (folder / "named.csv").write_text("\n".join(named))
-    with refuses("judgments.by", got="'split' names the split"):
-        file("named.csv", judgments={"by": "item"})
+    refused(lambda: file("named.csv", judgments={"by": "item"}), "judgments.by", got="'split' names the split")
 
 
 def test_items_are_vectors(folder):
@@ -78,34 +77,26 @@ def test_items_are_vectors(folder):
     (folder / "ids.csv").write_text(text)
     task = file("ids.csv", judgments={"items": "vectors.npz", "by": "judgment"})
     assert task.train.feature_dim == 3
-    row = task.train.names.index("i2")
-    assert task.train.image(row).tolist() == [0, 0, 1]
-    changes = task.suggested(task.train)[1]
-    assert "model.backbone=features" in changes
+    assert task.train.image(task.train.names.index("i2")).tolist() == [0, 0, 1]
+    assert "model.backbone=features" in task.suggested(task.train)[1]
     (folder / "ids.csv").write_text(text + "i1,i99,3\n")
     with refuses("ids.csv:30: b", got="no vector of 'i99' in vectors.npz"):
         file("ids.csv", judgments={"items": "vectors.npz"})
     np.savez(folder / "twice.npz", names=["i1", "i1"], features=np.eye(2, 3, dtype=np.float32))
-    with refuses("twice.npz", got="two vectors of 'i1'"):
-        file("ids.csv", judgments={"items": "twice.npz"})
-    with refuses("root", got="'.'"):
-        file("ids.csv", judgments={"items": "vectors.npz"}, root=".")
+    refused(lambda: file("ids.csv", judgments={"items": "twice.npz"}), "twice.npz", got="two vectors of 'i1'")
+    refused(lambda: file("ids.csv", judgments={"items": "vectors.npz"}, root="."), "root", got="'.'")
 
 
 def test_two_names_of_one_image_are_one_item(folder):
-    text = FORMS["pairs"] + "./0.png,7.png,3\n"
-    (folder / "twice.csv").write_text(text)
+    (folder / "twice.csv").write_text(FORMS["pairs"] + "./0.png,7.png,3\n")
     task = file("twice.csv", judgments={"by": "judgment"})
-    names = {name for split in task.splits.values() for name in split.names}
-    assert names == {f"{n}.png" for n in range(8)}
+    assert {name for split in task.splits.values() for name in split.names} == {f"{n}.png" for n in range(8)}
     assert sum(int(split.labels.judged_pairs.counts.sum()) for split in task.splits.values()) == len(ROWS) + 1
     (folder / "twice.csv").write_text(FORMS["pairs"] + "./0.png,0.png,3\n")
-    with refuses("twice.csv:30", got="a and b are the same item, ./0.png and 0.png"):
-        file("twice.csv")
+    refused(lambda: file("twice.csv"), "twice.csv:30", got="a and b are the same item, ./0.png and 0.png")
     (folder / "items.csv").write_text("id,image\n" + "".join(f"i{n},{n // 2}.png\n" for n in range(8)))
     (folder / "ids.csv").write_text("a,b,score\n" + "".join(f"i{a},i{b},{9 - d}\n" for a, b, d in ROWS))
-    with refuses("ids.csv:2", got="a and b are the same item, i1 and i0"):
-        file("ids.csv")
+    refused(lambda: file("ids.csv"), "ids.csv:2", got="a and b are the same item, i1 and i0")
 
 
 @pytest.mark.parametrize(
@@ -126,8 +117,7 @@ def test_the_hint_about_a_number_fits_the_cell(folder, cell, hint):
 def test_a_table_that_lacks_one_column_of_judgments_names_the_forms(folder, before, after):
     form = next(name for name, text in FORMS.items() if before in text.partition("\n")[0])
     (folder / "near.csv").write_text(FORMS[form].replace(before, after))
-    with refuses("near.csv", got=after, allowed="anchor, x, y, choice"):
-        file("near.csv")
+    refused(lambda: file("near.csv"), "near.csv", got=after, allowed="anchor, x, y, choice")
 
 
 @pytest.mark.parametrize(
@@ -168,5 +158,4 @@ def test_two_columns_that_may_be_the_judgment_are_refused(folder):
 
 def test_two_columns_of_images_without_a_judgment_name_the_forms(folder):
     (folder / "own.csv").write_text("image_a,image_b,age\n0.png,1.png,1\n2.png,1.png,2\n3.png,4.png,2\n")
-    with refuses("own.csv", got="image_a, image_b, age", allowed="a, b, score"):
-        file("own.csv")
+    refused(lambda: file("own.csv"), "own.csv", got="image_a, image_b, age", allowed="a, b, score")

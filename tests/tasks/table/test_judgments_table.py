@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.labels import RankingLabels, TripletLabels
 from contml.tasks.table.file import file
@@ -39,8 +39,7 @@ def test_a_choice_is_a_column_or_an_item_and_repeats_are_counted(read):
     )
     task = read(named + "3.png,4.png,5.png,5.png,test\n")
     assert counts_by_names(task.train) == {("0.png", "1.png", "2.png"): [1, 2]}
-    assert counts_by_names(task.test) == {("3.png", "4.png", "5.png"): [0, 1]}
-    assert task.train.labels.contradictions == 1
+    assert (counts_by_names(task.test), task.train.labels.contradictions) == ({("3.png", "4.png", "5.png"): [0, 1]}, 1)
     assert isinstance(task.train.labels, TripletLabels)
     three = read(
         "a,b,c,odd,split\n0.png,1.png,2.png,c,train\n2.png,1.png,0.png,0.png,train\n3.png,4.png,5.png,a,test\n"
@@ -54,10 +53,8 @@ def test_grades_or_distances_of_queries(read):
         "query;item;grade;split\n0.png;1.png;1,5;train\n0.png;2.png;2;train\n3.png;4.png;1;test\n3.png;5.png;0;test\n"
     )
     assert isinstance(task.train.labels, RankingLabels)
-    assert task.train.labels.values.tolist() == [0, 1.5, 2]
-    assert task.train.labels.of == "grade"
-    distances = read(GRADES.replace("grade", "distance"))
-    assert distances.train.labels.of == "distance"
+    assert (task.train.labels.values.tolist(), task.train.labels.of) == ([0, 1.5, 2], "grade")
+    assert read(GRADES.replace("grade", "distance")).train.labels.of == "distance"
 
 
 def test_a_drawn_split_shares_no_item_unless_it_is_by_judgment(read):
@@ -103,14 +100,12 @@ def test_labels_are_recognized_by_the_judgments_of_an_item(read):
     ],
 )
 def test_a_wrong_row_of_triplets_is_one_line(read, line, subject, got, hint):
-    with refuses(subject, got=got, hint=hint):
-        read(TRIPLETS + line + "\n")
+    refused(lambda: read(TRIPLETS + line + "\n"), subject, got=got, hint=hint)
 
 
 def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
     Image.new("RGB", (8, 8)).save("x", format="PNG")
-    with refuses("table.csv:4: choice", got="'x'", hint="rename"):
-        read(TRIPLETS + "0.png,1.png,x,x\n")
+    refused(lambda: read(TRIPLETS + "0.png,1.png,x,x\n"), "table.csv:4: choice", got="'x'", hint="rename")
 
 
 @pytest.mark.parametrize(
@@ -136,8 +131,7 @@ def test_an_item_that_has_the_name_of_the_other_column_is_refused(read):
     ],
 )
 def test_a_wrong_table_is_one_line(read, text, subject, got):
-    with refuses(subject, got=got):
-        read(text)
+    refused(lambda: read(text), subject, got=got)
 
 
 def test_a_score_above_the_largest_is_refused(read):
@@ -148,8 +142,7 @@ def test_a_score_above_the_largest_is_refused(read):
 @pytest.mark.parametrize("mark", ["&", " ", ":"])
 def test_a_delimiter_that_is_not_found_is_named(read, mark):
     text = GRADES.replace(",", mark)
-    with refuses("table.csv", got=f"query{mark}item{mark}grade", hint="task.table.delimiter"):
-        read(text)
+    refused(lambda: read(text), "table.csv", got=f"query{mark}item{mark}grade", hint="task.table.delimiter")
     assert len(read(text, table={"delimiter": mark}).train) == 3
 
 
@@ -157,8 +150,7 @@ def test_incomplete_judgments_are_dropped_and_counted(read):
     task = read(TRIPLETS + "0.png,,2.png,x\n0.png,99.png,2.png,x\n0.png,98.png,2.png,x\n", missing="drop")
     assert ["", "excluded", "missing=drop", "1 with an empty cell, 2 without an image file"] in task.columns
     assert sum(split.labels.count for split in task.splits.values()) == 2
-    with refuses("table.csv", got="no judgment"):
-        read("anchor,x,y,choice\n,1.png,2.png,x\n", missing="drop")
+    refused(lambda: read("anchor,x,y,choice\n,1.png,2.png,x\n", missing="drop"), "table.csv", got="no judgment")
 
 
 def test_a_query_with_one_item_is_dropped_and_counted(read):
@@ -180,14 +172,11 @@ def test_a_query_with_one_item_is_dropped_and_counted(read):
 )
 def test_a_wrong_table_of_items_is_one_line(read, tmp_path, items, subject, got):
     (tmp_path / "other.csv").write_text(items)
-    with refuses(subject, got=got):
-        read(TRIPLETS, judgments={"items": "other.csv"})
+    refused(lambda: read(TRIPLETS, judgments={"items": "other.csv"}), subject, got=got)
 
 
 def test_split_columns_are_read_as_in_other_tables(read):
     text = TRIPLETS.replace("choice", "choice,split").replace(",x\n", ",x,train\n").replace(",y\n", ",y,{}\n")
     assert read(text.format("val")).test is None
-    with refuses("table.csv:3: split", got="'foo'"):
-        read(text.format("foo"))
-    with refuses("table.csv: column part", got="no such column"):
-        read(text.format("test"), split="part")
+    refused(lambda: read(text.format("foo")), "table.csv:3: split", got="'foo'")
+    refused(lambda: read(text.format("test"), split="part"), "table.csv: column part", got="no such column")

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 from support.layouts import write_table
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.tasks.table.file import file
 
@@ -59,13 +59,11 @@ def test_a_folder_of_lists(folder):
 )
 def test_lists_that_are_refused(folder, lists, got):
     (folder / "lists.json").write_text(json.dumps(lists))
-    with refuses("lists.json", got):
-        ages(folder, split="lists.json")
+    refused(lambda: ages(folder, split="lists.json"), "lists.json", got)
 
 
 def test_a_name_that_is_neither_a_column_nor_a_file(folder):
-    with refuses("column splt (split)", "no such column"):
-        ages(folder, split="splt")
+    refused(lambda: ages(folder, split="splt"), "column splt (split)", "no such column")
 
 
 def test_a_name_without_its_folder_may_be_that_of_two_images(folder):
@@ -74,8 +72,7 @@ def test_a_name_without_its_folder_may_be_that_of_two_images(folder):
     with (folder / "own.csv").open("a") as stream:
         stream.write("a/03.png,7,99,train\n")
     (folder / "lists.json").write_text(json.dumps(LISTS))
-    with refuses("lists.json", "'03' of train is the name of 2 images"):
-        ages(folder, split="lists.json")
+    refused(lambda: ages(folder, split="lists.json"), "lists.json", "'03' of train is the name of 2 images")
     LISTS_WHOLE = {**LISTS, "train": [f"{name}.png" for name in LISTS["train"]]}
     (folder / "lists.json").write_text(json.dumps(LISTS_WHOLE))
     assert len(ages(folder, split="lists.json").train) == 12
@@ -93,11 +90,8 @@ def test_frames_of_a_part_that_follow_each_other_are_a_group(folder):
 
 
 def test_frames_that_are_refused(folder):
-    with refuses("own.csv:2: image", "'00.png'", "a whole number"):
-        ages(folder, frame="image")
-    with refuses("group and frame", "both"):
-        ages(folder, frame="number", group="age")
+    refused(lambda: ages(folder, frame="image"), "own.csv:2: image", "'00.png'", "a whole number")
+    refused(lambda: ages(folder, frame="number", group="age"), "group and frame", "both")
     text = "\n".join(line.rpartition(",")[0] for line in (folder / "own.csv").read_text().splitlines())
     (folder / "own.csv").write_text(text)
-    with refuses("frame", "number", "needs a column of the split"):
-        ages(folder, frame="number")
+    refused(lambda: ages(folder, frame="number"), "frame", "number", "needs a column of the split")

@@ -5,7 +5,7 @@ import shutil
 from unicodedata import normalize
 
 import pytest
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.tables import dials, write_table
 
 from contml.tasks.table.file import file
@@ -68,8 +68,7 @@ def test_words_that_mean_a_missing_value_are_no_class(tmp_path, rows, word):
 def test_a_class_may_be_written_in_two_unicode_forms(tmp_path, rows):
     for number, row in enumerate(rows):
         row["colour"] = normalize(("NFC", "NFD")[number // 2 % 2], ("grün", "blau")[number % 2])
-    path = write_table(tmp_path / "items.csv", rows)
-    assert "2 classes of" in shown(file(str(path), {"colour": "class"}))
+    assert "2 classes of" in shown(file(str(write_table(tmp_path / "items.csv", rows)), {"colour": "class"}))
 
 
 def photographs(tmp_path, rows, name):
@@ -124,8 +123,7 @@ def test_images_that_are_not_decoded_do_not_hide_their_column(tmp_path, rows):
     for row in rows[:15]:
         row["image"] = row["image"].replace(".png", ".heic")
     path = write_table(tmp_path / "items.csv", rows)
-    with refuses("items.csv:2", "no image", hint="root"):
-        file(str(path), {"reading": "number"})
+    refused(lambda: file(str(path), {"reading": "number"}), "items.csv:2", "no image", hint="root")
 
 
 def test_dates_of_a_given_form(tmp_path, rows):
@@ -136,8 +134,7 @@ def test_dates_of_a_given_form(tmp_path, rows):
     assert (one.train.labels.pairwise() == two.train.labels.pairwise()).all()
     section = '{"kind": "date", "weight": 1.0, "format": "%d.%m.%Y", "scale": "std"}'
     assert f'task.labels={{"day": {section}}}' in one.suggested(one.train)[1]
-    with refuses("items.csv:2: day", "'01.01.2024'"):
-        file(path, {"day": "date:%m/%d/%Y"}, image="image")
+    refused(lambda: file(path, {"day": "date:%m/%d/%Y"}, image="image"), "items.csv:2: day", "'01.01.2024'")
     for form in ("%d.%m", "%q"):
         with refuses("labels.day.format", f"'{form}'", "with a year"):
             file(path, {"day": f"date:{form}"}, image="image")
@@ -162,5 +159,4 @@ def test_annotations_of_coco(tmp_path, rows):
     assert "up to 2 per row" in shown(file(str(tmp_path / "b.json"), {"caption": {"kind": "captions", "dim": 8}}))
     people = [note | {"keypoints": [1, 1, 2]} for note in notes]
     (tmp_path / "c.json").write_text(json.dumps({"images": images, "annotations": people, "categories": categories}))
-    with refuses("c.json: column keypoints", "pose/coco"):
-        file(str(tmp_path / "c.json"), {"keypoints": "vector"})
+    refused(lambda: file(str(tmp_path / "c.json"), {"keypoints": "vector"}), "c.json: column keypoints", "pose/coco")

@@ -24,8 +24,7 @@ def labels_of(path, **options):
 def test_every_format_gives_the_same_labels(tmp_path, rows):
     write_table(tmp_path / "items.csv", rows)
     expected = labels_of(tmp_path / "items.csv").pairwise()
-    content = (tmp_path / "items.csv").read_bytes()
-    (tmp_path / "items.csv.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "items.csv.gz").write_bytes(gzip.compress((tmp_path / "items.csv").read_bytes()))
     lines = "".join(json.dumps({**row, "reading": float(row["reading"])}) + "\n" for row in rows)
     (tmp_path / "items.jsonl").write_text(lines)
     (tmp_path / "items.ndjson.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines.encode()))
@@ -66,14 +65,12 @@ def test_a_folder_for_each_class(tmp_path, rows):
     # Moved elsewhere, the same images are for testing.
     moved = tmp_path / "moved"
     root.rename(moved)
-    again = file(str(moved))
-    assert task.test.names == again.test.names
+    assert task.test.names == file(str(moved)).test.names
 
 
 @pytest.mark.parametrize("place", ["images", "images/all/of/them"])
 def test_folders_that_hold_all_images_are_no_classes(tmp_path, rows, place):
-    root = folders(tmp_path, rows, lambda row: f"{place}/{row['colour']}/{row['image'][4:]}")
-    task = file(str(root))
+    task = file(str(folders(tmp_path, rows, lambda row: f"{place}/{row['colour']}/{row['image'][4:]}")))
     assert set(task.train.labels.names) <= {row["colour"] for row in rows}
     assert task.train.name(0).startswith(f"{place}/")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.data import refuse_equal
 from contml.tasks.table.file import file
@@ -96,5 +96,4 @@ def test_forms_of_the_table(folder):
 
 def test_judgments_that_are_all_equal_are_refused(folder):
     equal = [(a, a + 1, 5) for a in range(0, 30, 2)]
-    with refuses("labels", "at distance 0"):
-        refuse_equal(file(str(write(folder / "j.csv", equal))).train.labels)
+    refused(lambda: refuse_equal(file(str(write(folder / "j.csv", equal))).train.labels), "labels", "at distance 0")

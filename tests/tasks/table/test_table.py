@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.tables import SIZES, dials, suggested, write_table
 
 from contml import InputError
@@ -193,8 +193,7 @@ def test_the_column_of_images_and_the_one_label_are_found(folder, rows):
     task = own(folder, few)
     assert suggested(task)[0] == "table/default"
     assert [line[0] for line in task.columns] == ["column", "", "photo", "age", "", "id"]
-    assert column(task, "photo")[:2] == ["image", "its cells name image files"]
-    assert column(task, "age")[0] == "number"
+    assert (column(task, "photo")[:2], column(task, "age")[0]) == (["image", "its cells name image files"], "number")
     assert column(task, "id")[:2] == ["not used", "it only numbers the rows"]
     both = [{"mask": row["map"], "picture": row["image"]} for row in rows]
     task = own(folder, both)
@@ -259,18 +258,14 @@ def test_a_split_column_is_found_and_names_queries(folder, rows):
     split = [{"image": r["image"], "reading": r["reading"], "subset": w} for r, w in zip(rows, words, strict=True)]
     task = own(folder, split)
     assert (split_line(task)[0], len(task.train), len(task.test)) == ("subset", 40, 13)
-    assert task.test.queries.tolist() == [0, 1, 2]
-    assert task.test.gallery.tolist() == list(range(3, 13))
-    assert len(task.val) == 4
+    assert (task.test.queries.tolist(), task.test.gallery.tolist(), len(task.val)) == ([0, 1, 2], list(range(3, 13)), 4)
     assert "3 rows in no part" in split_line(task)[2]
-    with refuses("queries", "4", hint="3 queries"):
-        own(folder, split, queries=4)
+    refused(lambda: own(folder, split, queries=4), "queries", "4", hint="3 queries")
     split[5]["subset"] = "trial"
     with refuses("own.csv:7: subset", "'trial'", "train, val, test, query"):
         own(folder, split, split="subset", labels={"reading": "number"})
     split[5] = {**split[50], "subset": "train"}
-    with refuses("own.csv:52", f"050.png' is in test here, in train in {folder / 'own.csv'}:7"):
-        own(folder, split)
+    refused(lambda: own(folder, split), "own.csv:52", f"050.png' is in test here, in train in {folder / 'own.csv'}:7")
 
 
 def test_captions_in_rows_columns_and_lists(folder, rows):
@@ -287,8 +282,7 @@ def test_captions_in_rows_columns_and_lists(folder, rows):
         own(folder, as_python, labels={"text": "captions"}),
     ]
     for task in tasks:
-        assert len(task.train) == 48
-        assert task.test.draw(0, 200).size == (200, 200)
+        assert (len(task.train), task.test.draw(0, 200).size) == (48, (200, 200))
         assert sorted(numbers_of(task.test)) == sorted(numbers_of(tasks[0].test))
         torch.testing.assert_close(task.test.labels.pairwise(), tasks[0].test.labels.pairwise())
     by_row[1]["image"], by_row[1]["text"] = by_row[0]["image"], "another"
@@ -318,8 +312,7 @@ def test_captions_by_image_and_other_distances(folder, rows):
 
 
 def test_captions_alone_have_their_own_loss(folder):
-    caption_loss = "loss={name: smooth_rank, temperature: 0.03}"
-    assert caption_loss in suggested(table(folder, {"text": "captions"}))[1]
+    assert "loss={name: smooth_rank, temperature: 0.03}" in suggested(table(folder, {"text": "captions"}))[1]
     for labels in ({"map": "map"}, {"text": "captions", "reading": "number"}):
         assert not [change for change in suggested(table(folder, labels))[1] if change.startswith("loss")]
 
@@ -331,8 +324,7 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
     some = [dict(row) for row in rows]
     some[3]["reading"], some[5]["reading"], some[8]["image"] = "", "n/a", "img/none.png"
     options = {"labels": {"reading": "number"}, "image": "image"}
-    with refuses("own.csv:10", "none.png (1 such of 60 rows)", hint="root"):
-        own(folder, some, **options)
+    refused(lambda: own(folder, some, **options), "own.csv:10", "none.png (1 such of 60 rows)", hint="root")
     task = own(folder, some, missing="drop", **options)
     assert len(task.train) + len(task.test) == 57
     assert task.train.excluded == {"without an image file": 1, "without a value in 'reading'": 2}
@@ -340,8 +332,7 @@ def test_rows_that_lack_something_are_refused_or_dropped(folder, rows):
     words = "1 without an image file, 2 without a value in 'reading'"
     assert task.columns[-1] == ["", "excluded", "missing=drop", words]
     some[8]["image"] = rows[8]["image"]
-    with refuses("own.csv:5", "no reading (2 such of 60 rows)", hint="missing=drop"):
-        own(folder, some, **options)
+    refused(lambda: own(folder, some, **options), "own.csv:5", "no reading (2 such of 60 rows)", hint="missing=drop")
 
 
 def test_in_a_sum_a_row_counts_by_the_labels_that_it_has(folder, rows):
@@ -485,13 +476,10 @@ def test_parquet_is_the_same_as_csv(folder, rows):
         file(str(folder / "items.parquet"), {"bytes": "class"})
     columns["reading"][7] = None
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "gap.parquet")
-    with refuses("gap.parquet: row 8", "no reading"):
-        file(str(folder / "gap.parquet"), {"reading": "number"})
+    refused(lambda: file(str(folder / "gap.parquet"), {"reading": "number"}), "gap.parquet: row 8", "no reading")
     (folder / "cut.parquet").write_bytes((folder / "gap.parquet").read_bytes()[:300])
-    with refuses("cut.parquet", "Parquet"):
-        file(str(folder / "cut.parquet"))
-    with refuses("none.parquet", "no such file"):
-        file(str(folder / "none.parquet"))
+    refused(lambda: file(str(folder / "cut.parquet")), "cut.parquet", "Parquet")
+    refused(lambda: file(str(folder / "none.parquet")), "none.parquet", "no such file")
 
 
 @pytest.mark.parametrize(("kind", "value"), [("timestamp[ms]", 2**62), ("timestamp[us]", -(2**60)), ("date32", 2**30)])
@@ -517,8 +505,7 @@ def test_parquet_text_that_is_not_utf8_is_refused(folder, rows, text, reason):
     content = (folder / "odd.parquet").read_bytes()
     assert text.encode() in content
     (folder / "odd.parquet").write_bytes(content.replace(text.encode(), b"\xff" * len(text)))
-    with refuses("odd.parquet", reason):
-        file(str(folder / "odd.parquet"), {"reading": "class"})
+    refused(lambda: file(str(folder / "odd.parquet"), {"reading": "class"}), "odd.parquet", reason)
 
 
 def test_number_log_compares_logarithms(folder, rows):
@@ -542,8 +529,7 @@ def test_number_log_compares_logarithms(folder, rows):
     assert used_as == "number:log"
     assert "a label distance of 1 is a factor of" in values
     short = own(folder, priced, labels={"price": "number:log"}, image="image")
-    assert short.columns == task.columns
-    assert short.test.labels.digests() == task.test.labels.digests()
+    assert (short.columns, short.test.labels.digests()) == (task.columns, task.test.labels.digests())
 
 
 def test_dates_are_days(folder, rows):
@@ -589,8 +575,7 @@ def test_a_group_can_be_excluded_from_the_gallery(folder, rows):
     groups = task.test.groups.tolist()
     assert [[a == b for a in makers] for b in makers] == [[a == b for a in groups] for b in groups]
     default = table(folder, {"reading": "number"}, group="maker")
-    assert default.test.groups.tolist() == task.test.groups.tolist()
-    assert default.columns == task.columns
+    assert (default.test.groups.tolist(), default.columns) == (task.test.groups.tolist(), task.columns)
     kept = table(folder, {"reading": "number"}, group="maker", exclude_group=False)
     assert (task.test.exclude_group, kept.test.exclude_group) == (True, False)
     assert kept.test.groups.tolist() == task.test.groups.tolist()
@@ -602,7 +587,6 @@ def test_a_group_can_be_excluded_from_the_gallery(folder, rows):
     few = [{**row, "maker": f"maker {number % 3}"} for number, row in enumerate(rows)]
     lone = own(folder, few, group="maker", labels={"reading": "number"}).test
     assert not lone.exclude_group, "a query has no other group to search"
-    with refuses("exclude_group", hint="group"):
-        table(folder, {"reading": "number"}, exclude_group=True)
+    refused(lambda: table(folder, {"reading": "number"}, exclude_group=True), "exclude_group", hint="group")
     with refuses("exclude_group", "colour is a class"):
         table(folder, {"colour": "class"}, group="maker", exclude_group=True)

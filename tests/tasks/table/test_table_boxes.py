@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data.sources import BoxCrop
 from contml.tasks.table.file import file
@@ -88,8 +88,7 @@ def test_objects_of_coco_are_a_row_each(folder):
     assert "1.png#3" not in names
     del objects[7]["bbox"]
     (folder / "instances.json").write_text(json.dumps(content))
-    with refuses("annotation 7", "no bbox"):
-        task(folder, "bbox", "category", "instances.json")
+    refused(lambda: task(folder, "bbox", "category", "instances.json"), "annotation 7", "no bbox")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +103,7 @@ def test_objects_of_coco_are_a_row_each(folder):
 )
 def test_a_box_that_shows_nothing_is_refused_or_dropped(folder, row, box, words):
     write(folder, [*boxes()[:row], box, *boxes()[row + 1 :]])
-    with refuses(*words):
-        task(folder)
+    refused(lambda: task(folder), *words)
     if box[1] != "top":
         names = [name for split in task(folder, missing="drop").splits.values() for name in split.names]
         assert len(names) == COUNT * PER_IMAGE - 1
@@ -117,8 +115,7 @@ def test_what_is_no_box_is_refused(folder):
         with pytest.raises(Exception, match=words):
             task(folder, box)
     write(folder, [tuple(each / 60 for each in box) for box in boxes()])
-    with refuses("box", "at most 1", "must be pixels"):
-        task(folder)
+    refused(lambda: task(folder), "box", "at most 1", "must be pixels")
     write(folder, [(x, y, x + w, y + h) for x, y, w, h in ((x + 1, y + 1, w, h) for x, y, w, h in boxes())])
     line = next(line for line in task(folder).columns if line[1] == "box")
     assert "subtract x and y" in line[3]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.tasks.table.file import file
 from contml.tasks.table.kinds import section_of
@@ -42,15 +42,13 @@ def test_the_short_form_names_the_period_before_the_weight():
     assert section_of("circular") == {"kind": "circular"}
     assert section_of("circular:24") == {"kind": "circular", "period": 24}
     assert section_of("circular:24:0.5") == {"kind": "circular", "period": 24, "weight": 0.5}
-    with refuses("", "weight 'noon'", "circular:24"):
-        section_of("circular:noon")
+    refused(lambda: section_of("circular:noon"), "", "weight 'noon'", "circular:24")
 
 
 def test_values_beyond_a_period_and_constant_values_are_refused(table):
     with refuses("items.csv:25: hour", "99", "-24 to 24", "hour=circular:360"):
         file(table("hour", [*range(23), 99]), {"hour": "circular:24"})
-    with refuses("labels.hour", "7 in all of"):
-        file(table("hour", [7] * 24), {"hour": "circular:24"})
+    refused(lambda: file(table("hour", [7] * 24), {"hour": "circular:24"}), "labels.hour", "7 in all of")
 
 
 @pytest.mark.parametrize(
@@ -82,5 +80,4 @@ def test_the_hint_names_a_period_that_holds_the_values(table, values, period):
     if max(values) <= 360:
         assert f"at=circular:{period}" in summary(path, "at", "circular")
     else:
-        with refuses("at", hint=f"at=circular:{period}"):
-            file(path, {"at": "circular"})
+        refused(lambda: file(path, {"at": "circular"}), "at", hint=f"at=circular:{period}")

@@ -40,8 +40,7 @@ def test_check_shows_the_columns(contml, accepted, tmp_path):
     _, out, _ = contml("check", "--data", "items.csv", "--label", "reading", "--json", *TINY)
     facts = json.loads(out)
     train, val = (int(facts[f"{name} images"].split(",")[0]) for name in ("training", "validation"))
-    assert train + val == 48
-    assert {line["column"]: line["used as"] for line in facts["columns"]}["reading"] == "number"
+    assert (train + val, {line["column"]: line["used as"] for line in facts["columns"]}["reading"]) == (48, "number")
 
 
 def test_your_own_config_and_sampler(accepted, tmp_path):
@@ -60,8 +59,7 @@ def test_your_own_config_and_sampler(accepted, tmp_path):
 def test_the_saved_config_trains_the_same_run(contml, tmp_path):
     command = ["--data", "items.csv", "--label", "reading=number:log", "--label", "colour=class:0.5", *TINY]
     assert contml("check", *command, "--save-config", "mine.yaml")[0] == 0
-    assert contml("train", *command, "--name", "a")[0] == 0
-    assert contml("train", "mine.yaml", "--name", "a")[0] == 0
+    assert (contml("train", *command, "--name", "a")[0], contml("train", "mine.yaml", "--name", "a")[0]) == (0, 0)
     first, second = tmp_path / "runs/table/default/a", tmp_path / "runs/mine/a"
     configs = [yaml.safe_load((run / "config.yaml").read_text()) for run in (first, second)]
     assert configs[0] == configs[1] == yaml.safe_load((tmp_path / "mine.yaml").read_text())

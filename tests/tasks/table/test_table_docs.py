@@ -82,8 +82,7 @@ def test_guesses_are_as_documented(cells):
     if names[0] in ("photo", "mask"):  # of files: test_table.py
         return
     if len(names) == 2:
-        guesses = pair_up({name: Guess("number", "") for name in names})
-        assert guesses[",".join(names)].kind == want
+        assert pair_up({name: Guess("number", "") for name in names})[",".join(names)].kind == want
     else:
         assert guess_cells(names[0], examples, False).kind == want.replace("nothing", "")
 

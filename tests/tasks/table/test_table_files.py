@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from support.paths import DATA_ROOT
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.tables import dials, suggested, write_table
 
 from contml.data.tables import listed_texts, read_table
@@ -48,8 +48,7 @@ def lines(*cells, count=20, head="image,age"):
 
 def rejected(fields, path, labels=None, **options):
     """The table raises an `InputError` with these fields: subject, got, allowed, hint."""
-    with refuses(*fields):
-        file(path, labels, **options)
+    refused(lambda: file(path, labels, **options), *fields)
 
 
 def ages(task):
@@ -96,8 +95,7 @@ def test_encodings(write):
 def test_quoted_cells_hold_delimiters_and_line_breaks(folder, write):
     text = "image;age;note\n" + "".join(f'"img/{k:03}.png";{k};"a; b\n""c"" {k}"\n' for k in range(19))
     table = read_table(Path(write(text)))
-    assert table.texts("note", "")[3] == 'a; b\n"c" 3'
-    assert table.where(3) == f"{folder / 'own.csv'}:8"
+    assert (table.texts("note", "")[3], table.where(3)) == ('a; b\n"c" 3', f"{folder / 'own.csv'}:8")
     rejected(("own.csv:40: age", "'x'", "decimal point"), write(text + "img/019.png;x;y\n"), {"age": "number"})
 
 
@@ -105,8 +103,7 @@ def test_decimal_commas(write):
     text = lines('"30,5"')
     assert ages(file(write(text), {"age": "number"}, table={"decimal": "comma"})) == PLAIN
     found = file(write(lines("30,5").replace("png,", "png;").replace("e,a", "e;a")))
-    assert ages(found) == PLAIN
-    assert found.columns[1][2] == "semicolon-separated"
+    assert (ages(found), found.columns[1][2]) == (PLAIN, "semicolon-separated")
     assert "; decimal comma; " in found.columns[3][3]
     semicolons = text.replace('"', "").replace("png,", "png;").replace("e,a", "e;a")
     rejected(("own.csv:2: age", "'30,5'"), write(semicolons), {"age": "number"}, table={"decimal": "point"})
@@ -288,8 +285,7 @@ def test_lists_of_numbers(write):
         assert numbers(cell, False) == [1.0, 2.5]
     assert numbers("1,5 2", True) == [1.5, 2.0]
     assert numbers("[1, ..., 2]", False) is None
-    assert listed_texts("['a', \"b's\"]") == ["a", "b's"]
-    assert listed_texts("[1, 2]") == ["1", "2"]
+    assert (listed_texts("['a', \"b's\"]"), listed_texts("[1, 2]")) == (["a", "b's"], ["1", "2"])
     assert listed_texts("a") is None
     assert listed_texts("[broken") is None
     assert listed_texts("[__import__('os')]") is None
@@ -339,8 +335,7 @@ def test_paths_absolute_windows_and_in_another_folder(folder, write, tmp_path):
 
 def test_a_column_without_a_name_is_named_by_its_position(write):
     text = "\n".join(f"{k - 1 if k else ''},{line}" for k, line in enumerate(lines().splitlines()))
-    task = file(write(text))
-    assert ["(column 1)", "not used", "it only numbers the rows", ""] in task.columns
+    assert ["(column 1)", "not used", "it only numbers the rows", ""] in file(write(text)).columns
 
 
 @pytest.mark.slow
@@ -361,10 +356,8 @@ def test_a_large_table_is_read_in_seconds(tmp_path):
     start = time.process_time()
     task = file(str(tmp_path / "items.csv"), {"age": "number", "city": "class"})
     assert time.process_time() - start < 10
-    assert len(task.train) + len(task.test) == 50_000
-    assert len(task.test.queries) == 1_000
-    names = task.train.labels.spaces[1].names
-    assert len(names) == 40
+    assert (len(task.train) + len(task.test), len(task.test.queries)) == (50_000, 1_000)
+    assert len(task.train.labels.spaces[1].names) == 40
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.layouts import write_label_maps, write_table
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data.renderers.labels import shrink
 from contml.distances.segmentation import pack_maps
@@ -98,31 +98,26 @@ def test_sixteen_bits_keep_large_numbers(tmp_path):
 def test_files_that_are_not_label_maps(tmp_path, saved, got):
     saved(tmp_path / "a.png")
     path = next(tmp_path.glob("a.*"), tmp_path / "a.png")
-    with refuses(str(path), got):
-        read_image_map(path)
+    refused(lambda: read_image_map(path), str(path), got)
 
 
 def test_a_map_that_is_cut_short(folder):
     path = folder / "labels" / "002.png"
     path.write_bytes(path.read_bytes()[:60])
-    with refuses("002.png", "cannot be read"):
-        maps(folder)
+    refused(lambda: maps(folder), "002.png", "cannot be read")
 
 
 def test_maps_may_have_another_size_than_their_images(folder):
     plain = maps(folder, side=24)
     for name in LISTS["train"]:
         replace(folder, name, labels_of(folder, name).repeat(3, 0).repeat(3, 1))
-    task = maps(folder, side=24)
-    assert (task.train.labels.masks == plain.train.labels.masks).all()
-    with refuses("labels/01", "[24, 32] pixels, but", hint="side"):
-        maps(folder, side=None)
+    assert (maps(folder, side=24).train.labels.masks == plain.train.labels.masks).all()
+    refused(lambda: maps(folder, side=None), "labels/01", "[24, 32] pixels, but", hint="side")
 
 
 def test_maps_of_another_shape_than_their_images_are_refused(folder):
     replace(folder, "002", labels_of(folder, "002").T.copy())
-    with refuses("002.png", "24 x 32", "002.png, 32 x 24"):
-        maps(folder)
+    refused(lambda: maps(folder), "002.png", "24 x 32", "002.png, 32 x 24")
 
 
 def test_the_size_of_an_image_is_as_it_is_seen(tmp_path):
@@ -138,8 +133,7 @@ def test_the_size_of_an_image_is_as_it_is_seen(tmp_path):
 def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
     labels = np.random.default_rng(0).integers(0, 6, shape)
     there = pack_maps(labels[None], 6, None, side)
-    here = pack_maps(shrink(labels, side)[None], 6, None, None)
-    assert (there.masks == here.masks).all()
+    assert (there.masks == pack_maps(shrink(labels, side)[None], 6, None, None).masks).all()
 
 
 # Classes
@@ -147,8 +141,7 @@ def test_maps_shrink_as_the_label_space_shrinks_them(shape, side):
 
 def test_the_number_of_classes_may_be_given(folder):
     assert maps(folder, classes=20).train.labels.masks.shape[1] == 20
-    with refuses(".png", "class number 6", "0 to 5 with classes=6", "ignore=6"):
-        maps(folder, classes=6)
+    refused(lambda: maps(folder, classes=6), ".png", "class number 6", "0 to 5 with classes=6", "ignore=6")
 
 
 @pytest.mark.parametrize("ignore", [0, 4, 8])
@@ -162,15 +155,13 @@ def test_maps_that_are_mostly_ignored_are_excluded(folder):
     labels = labels_of(folder, "012").copy()
     labels[:13] = 255
     replace(folder, "012", labels)
-    with refuses("pairs.csv:14", "'label' has at most half of its pixels labelled"):
-        maps(folder, ignore=255)
+    refused(lambda: maps(folder, ignore=255), "pairs.csv:14", "'label' has at most half of its pixels labelled")
     task = maps(folder, ignore=255, missing="drop")
     assert (task.train.excluded, task.test.excluded) == ({}, {"without enough labelled pixels in 'label'": 1})
     assert len(task.test) == 9
     for name in LISTS["train"] + LISTS["test"]:
         replace(folder, name, np.full((24, 32), 255, np.uint8))
-    with refuses("ignore", "255"):
-        maps(folder, ignore=255)
+    refused(lambda: maps(folder, ignore=255), "ignore", "255")
 
 
 def test_groups_by_a_column(folder):
@@ -202,23 +193,19 @@ def test_groups_by_a_column(folder):
     ],
 )
 def test_bad_groups(folder, groups, got, allowed):
-    with refuses("groups", got, allowed):
-        maps(folder, names="classes.csv", column="surface", groups=groups)
+    refused(lambda: maps(folder, names="classes.csv", column="surface", groups=groups), "groups", got, allowed)
 
 
 def test_class_numbers_that_are_not_in_the_table(folder):
     options = {"names": "classes.csv", "column": "surface"}
     replace(folder, "004", np.full((24, 32), 77, np.uint8))
-    with refuses("004.png", "class number 77", "classes.csv", "ignore=77"):
-        maps(folder, **options)
+    refused(lambda: maps(folder, **options), "004.png", "class number 77", "classes.csv", "ignore=77")
     assert maps(folder, **options, ignore=77, missing="drop").train.excluded == {
         "without enough labelled pixels in 'label'": 1
     }
     write_table(folder / "classes.csv", [{"id": "one", "surface": "wall"}])
-    with refuses("classes.csv:2", "'one'"):
-        maps(folder, **options)
+    refused(lambda: maps(folder, **options), "classes.csv:2", "'one'")
     write_table(folder / "classes.csv", [{"id": 1, "surface": "wall"}] * 2)
-    with refuses("classes.csv:3", "'1' appears twice"):
-        maps(folder, **options)
+    refused(lambda: maps(folder, **options), "classes.csv:3", "'1' appears twice")
     with refuses("classes.csv: column kind", "no such column", "id, surface", "column"):
         maps(folder, **{**options, "column": "kind"})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 from support.pose_sets import COCO_NAMES, COCO_SKELETON
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.labels import PoseLabels
 from contml.tasks.table.columns import guess_cells
@@ -100,8 +100,7 @@ def test_every_form_is_the_same_label_space(folder, joints, hides):
     ]
     for task in tasks:
         torch.testing.assert_close(task.test.labels.pairwise(), expected)
-        assert task.test.queries.tolist() == [0, 1, 2]
-        assert task.test.name(0) == "images/12.png"
+        assert (task.test.queries.tolist(), task.test.name(0)) == ([0, 1, 2], "images/12.png")
         assert bool(task.test.labels.skeleton) == (joints == 14)  # the body of LSP
         assert len(task.test.explain(0, 4, 60)) == 3
     copy = pickle.loads(pickle.dumps(tasks[0].test))
@@ -112,8 +111,7 @@ def test_options_names_and_other_arrays(folder):
     values = poses()
     names, limbs = ["left_hand", "head", "right_hand", "foot"], [[0, 1], [1, 2]]
     others = {"joint_names": names, "skeleton": limbs, "video": np.arange(COUNT) // 4}
-    data = write_arrays(folder, values, **others)
-    task = file(data, {"joints": "pose"}, group="video")
+    task = file(write_arrays(folder, values, **others), {"joints": "pose"}, group="video")
     assert task.train.labels.pairwise()[0, 1] == pytest.approx(((values[0] - values[1]) ** 2).sum() ** 0.5, rel=1e-6)
     assert (task.train.labels.part_names, len(task.train.view.legend)) == (names, 3)
     assert task.train.labels.skeleton == [(0, 1), (1, 2)]
@@ -134,8 +132,7 @@ def test_keypoints_of_coco(folder):
     task = file(write_coco(folder, values, visible), {"keypoints": "pose"})
     expected = PoseLabels(values[:12], visible[:12])
     torch.testing.assert_close(task.train.labels.pairwise(), expected.pairwise())
-    assert [*task.train.labels.part_names] == COCO_NAMES
-    assert task.train.labels.skeleton[0] == (15, 13)
+    assert ([*task.train.labels.part_names], task.train.labels.skeleton[0]) == (COCO_NAMES, (15, 13))
     second = {"id": 99, "image_id": 3, "category_id": 1, "keypoints": [1, 2, 2] * 17}
     with refuses("keypoints", "several persons", hint=""):
         file(write_coco(folder, values, visible, [second]), {"keypoints": "pose"})
@@ -195,8 +192,7 @@ def test_null_is_an_unknown_joint(folder):
     ],
 )
 def test_cells_that_are_no_poses(folder, cell, got):
-    with refuses("own.jsonl:", got):
-        file(write_cells(folder, poses(), pose=cell), {"pose": "pose"})
+    refused(lambda: file(write_cells(folder, poses(), pose=cell), {"pose": "pose"}), "own.jsonl:", got)
 
 
 @pytest.mark.parametrize(
@@ -211,23 +207,18 @@ def test_cells_that_are_no_poses(folder, cell, got):
 def test_arrays_of_other_shapes(folder, arrays, got):
     values = {"names": [f"{n:02}.png" for n in range(COUNT)], "joints": poses(), "split": SPLIT, **arrays}
     np.savez(folder / "own.npz", **values)
-    with refuses("own.npz", got):
-        file(str(folder / "own.npz"), {"joints": "pose"})
+    refused(lambda: file(str(folder / "own.npz"), {"joints": "pose"}), "own.npz", got)
 
 
 def test_files_that_are_no_files_of_joints(folder):
     np.savez(folder / "own.npz", features=np.zeros((3, 4)))
-    with refuses("own.npz", "has features", "names and joints"):
-        file(str(folder / "own.npz"))
+    refused(lambda: file(str(folder / "own.npz")), "own.npz", "has features", "names and joints")
     (folder / "own.npz").write_bytes(b"PK\3\4")
-    with refuses("own.npz", "not a readable file of arrays"):
-        file(str(folder / "own.npz"))
+    refused(lambda: file(str(folder / "own.npz")), "own.npz", "not a readable file of arrays")
     (folder / "own.json").write_text('{"people": [1]}')
-    with refuses("own.json", "no list 'people'"):
-        file(str(folder / "own.json"))
+    refused(lambda: file(str(folder / "own.json")), "own.json", "no list 'people'")
     path, _ = write_columns(folder, poses())
-    with refuses("labels", "3 columns", "must be 2 for each joint"):
-        file(path, {"x0,y0,x1": "pose"})
+    refused(lambda: file(path, {"x0,y0,x1": "pose"}), "labels", "3 columns", "must be 2 for each joint")
 
 
 def test_names_may_be_bytes(folder):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from support.tables import dials, write_table
 
 from contml.tasks.table.file import file
@@ -114,8 +114,7 @@ def test_train_validation_and_test_rows(folder, rows):
     words = ["train"] * 30 + ["validation"] * 10 + ["eval"] * 20
     task = task_of(folder, with_column(rows, "anything", words), queries=10)
     assert {name: len(split) for name, split in task.splits.items()} == {"train": 30, "val": 10, "test": 20}
-    assert (len(task.test.queries), len(task.val.queries)) == (10, 5)
-    assert task.val.labels.unit == task.train.labels.unit
+    assert ((len(task.test.queries), len(task.val.queries)), task.val.labels.unit) == ((10, 5), task.train.labels.unit)
     several = task_of(
         folder, with_column(rows, "anything", words), {"reading": "number", "anything": "class"}, test=0.5
     )
@@ -132,16 +131,14 @@ def test_train_validation_and_test_rows(folder, rows):
 )
 def test_columns_that_are_named_like_a_split_or_hold_one_are_refused(folder, rows, name, cells, subject, hint):
     table = with_column(rows, name, [cells[number % len(cells)] for number in range(60)])
-    with refuses(subject, allowed="train", hint=hint):
-        task_of(folder, table)
+    refused(lambda: task_of(folder, table), subject, allowed="train", hint=hint)
     if len(set(cells)) > 1 and all(cells):
         assert task_of(folder, table, {"reading": "number", name: "class"}), "a label may have any name"
 
 
 def test_folds_are_groups_and_a_split_beside_them_is_used(folder, rows):
     folds = with_column(rows, "fold", [str(number % 5) for number in range(60)])
-    task = task_of(folder, folds, group="fold")
-    assert set(task.val_groups) < {"0", "1", "2", "3", "4"}
+    assert set(task_of(folder, folds, group="fold").val_groups) < {"0", "1", "2", "3", "4"}
     both = [{**row, "part": ["train", "test"][number % 2]} for number, row in enumerate(folds)]
     assert columns(task_of(folder, both))["part"][0] == "split"
 
@@ -151,8 +148,7 @@ def test_two_columns_that_name_different_splits_are_refused(folder, rows):
     table = [{**row, "b": cell} for row, cell in zip(with_column(rows, "a", first), first, strict=True)]
     assert columns(task_of(folder, table))["a"][0] == "split", "they agree"
     table[0]["b"] = "test"
-    with refuses("own.csv", "both 'a' and 'b'", hint="split=a"):
-        task_of(folder, table)
+    refused(lambda: task_of(folder, table), "own.csv", "both 'a' and 'b'", hint="split=a")
     assert len(task_of(folder, table, split="b").train) == 29
 
 
@@ -169,10 +165,8 @@ def test_two_columns_that_name_different_splits_are_refused(folder, rows):
 )
 def test_measured_numbers_are_not_ordinal(folder, rows, cells, got):
     table = with_column(rows, "price", cells)
-    with refuses(": price", got, "at most 20 levels", "price=number"):
-        task_of(folder, table, {"price": "ordinal"})
-    levels = sorted(set(cells), key=float)
-    assert task_of(folder, table, {"price": {"kind": "ordinal", "levels": levels}})
+    refused(lambda: task_of(folder, table, {"price": "ordinal"}), ": price", got, "at most 20 levels", "price=number")
+    assert task_of(folder, table, {"price": {"kind": "ordinal", "levels": sorted(set(cells), key=float)}})
 
 
 @pytest.mark.parametrize("cells", [["1", "1.5", "2"], [str(number) for number in range(30)], ["-1", "0", "1"]])
@@ -234,5 +228,4 @@ def test_the_split_that_a_page_shows_has_the_columns_of_its_rows(tmp_path):
         assert next(note for image, note in note_of.items() if name.endswith(image)) == values
     some = task.test.subset([2, 0])
     assert some.metadata["note"] == [metadata["note"][2], metadata["note"][0]]
-    with refuses("split: metadata note", "1 values", "must be 2"):
-        replace(some, metadata={"note": ["one"]})
+    refused(lambda: replace(some, metadata={"note": ["one"]}), "split: metadata note", "1 values", "must be 2")

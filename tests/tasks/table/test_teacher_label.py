@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.app.experiment import load
@@ -89,16 +89,12 @@ def test_one_name_for_two_images(tmp_path):
 def test_what_is_no_teacher(photos, tmp_path):
     with refuses("", "no teacher", "must name a run or a file"):
         file(str(photos), {"name": "teacher"}, pattern="{name}.png")
-    with refuses(str(tmp_path / "no.npz"), "no such file"):
-        task_of(photos, tmp_path / "no.npz")
-    with refuses(str(photos), "neither a run folder nor a bundle"):
-        task_of(photos, photos)
+    refused(lambda: task_of(photos, tmp_path / "no.npz"), str(tmp_path / "no.npz"), "no such file")
+    refused(lambda: task_of(photos, photos), str(photos), "neither a run folder nor a bundle")
     np.save(tmp_path / "t.npy", np.ones((20, 3), np.float32))
-    with refuses(str(tmp_path / "t.npy"), "vectors without names"):
-        task_of(photos, tmp_path / "t.npy")
+    refused(lambda: task_of(photos, tmp_path / "t.npy"), str(tmp_path / "t.npy"), "vectors without names")
     path, _ = teacher(tmp_path, [f"other {name}" for name in NAMES])
-    with refuses("", "has no embedding of any image"):
-        task_of(photos, path)
+    refused(lambda: task_of(photos, path), "", "has no embedding of any image")
 
 
 def test_a_run_is_a_teacher(photos, tiny_run):
