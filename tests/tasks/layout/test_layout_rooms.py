@@ -75,7 +75,7 @@ def test_no_surface_is_a_sliver_and_none_is_alone(rooms):
 
 def test_furniture_changes_the_picture_and_not_the_layout(monkeypatch):
     furnished = [draw_room(2, index) for index in range(40)]
-    monkeypatch.setattr(drawn_rooms, "furnish", lambda rng, view: [])
+    monkeypatch.setattr(drawn_rooms.furniture, "furnish", lambda rng, view: [])
     empty = [draw_room(2, index) for index in range(40)]
     changed = [np.abs(a.astype(int) - b).max(2) for (a, _), (b, _) in zip(furnished, empty, strict=True)]
     assert all((a == b).all() for (_, a), (_, b) in zip(furnished, empty, strict=True))
@@ -90,7 +90,7 @@ def test_borders_of_surfaces_agree_with_the_map(monkeypatch):
         return paints[np.array(view.surfaces)[planes]].transpose(2, 0, 1).astype(np.float32)
 
     monkeypatch.setattr(drawn_rooms, "_paint_surfaces", flat)
-    monkeypatch.setattr(drawn_rooms, "furnish", lambda rng, view: [])
+    monkeypatch.setattr(drawn_rooms.furniture, "furnish", lambda rng, view: [])
     monkeypatch.setattr(drawn_rooms, "_expose", lambda rng, picture: picture.transpose(1, 2, 0))
     for index in range(30):
         pixels, labels = draw_room(3, index)
@@ -102,7 +102,7 @@ def test_borders_of_surfaces_agree_with_the_map(monkeypatch):
 
 def test_boxes_stand_on_the_floor_in_the_room(rooms):
     for index, view in enumerate(rooms[:100]):
-        for box in drawn_rooms.furnish(np.random.default_rng(index), view):
+        for box in drawn_rooms.furniture.furnish(np.random.default_rng(index), view):
             low, high = np.array(box.low), np.array(box.high)
             assert (low <= high).all()
             assert (low > -1e-9).all()
