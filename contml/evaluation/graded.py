@@ -129,8 +129,7 @@ def _sampled_distances(data: QueryGallery, labels: LabelSpace, q: Tensor, g: Ten
     """Compute label distances of a sample of queries and gallery items `[P]`, float32 on the CPU."""
     random, sizes = np.random.default_rng(0), zip((len(q), len(g)), _SAMPLE, strict=True)
     rows, cols = (torch.from_numpy(np.sort(random.permutation(count)[:size])) for count, size in sizes)
-    d = labels.filled(q[rows], g[cols]).cpu()
-    return d[data.query_group[rows, None] != data.gallery_group[cols]]
+    return labels.filled(q[rows], g[cols]).cpu()[data.query_group[rows, None] != data.gallery_group[cols]]
 
 
 def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:

@@ -123,8 +123,7 @@ def evaluate(
         rankings = _rank_graded(data, labels, q, g, k, graded, pairs)
         fields, query_scores = _graded_fields(rankings, graded), graded.query_scores()
     else:
-        largest = min(max(k, recall_ks[-1]), data.available)
-        ranked = ClassRetrieval(data, classes[q], classes[g], k, largest)
+        ranked = ClassRetrieval(data, classes[q], classes[g], k, min(max(k, recall_ks[-1]), data.available))
         rankings = _rank_classes(ranked, pairs)
         curves = {"recall": ranked.recall(), **_graded_curves(rankings)}
         fields = {"kind": "classes", "curves": curves, "scores": ranked.scores()}

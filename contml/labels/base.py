@@ -315,8 +315,7 @@ class LabelSpace(ABC):
         known = self.known(rows, cols)
         if known is None:
             return self.pairwise(rows, cols)
-        usual = self.usual_distance
-        return self.pairwise(rows, cols).masked_fill_(~known, usual)
+        return self.pairwise(rows, cols).masked_fill_(~known, self.usual_distance)
 
     def _known(self, x: Self, y: Self) -> Tensor:
         """Return True for items of x and y that have a label distance, bool `[X, Y]`.

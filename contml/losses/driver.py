@@ -263,8 +263,7 @@ class PairLoss(nn.Module):
         step = self.rows_of_a_block(comparison)
         if len(x) <= step:
             with no_autocast(x):
-                scores = pairs(self.pair_distance, x, y)
-                values, counts = _columns(self, self.block(comparison, scores, ALL))
+                values, counts = _columns(self, self.block(comparison, pairs(self.pair_distance, x, y), ALL))
                 return values.sum(0), counts.sum(0)
         lifted = lift(self.pair_distance, x, y)
         parameters = [p for p in self.parameters() if p.requires_grad]
@@ -324,8 +323,7 @@ class _Blocked(torch.autograd.Function):
             block = block_values(loss.pair_distance, x[part], y)
             s = block.s.requires_grad_(scores_need_gradient)
             with torch.set_grad_enabled(any(needed)):
-                scores = root(loss.pair_distance, s)
-                values, counts = _columns(loss, loss.block(comparison, scores, part))
+                values, counts = _columns(loss, loss.block(comparison, root(loss.pair_distance, s), part))
             # The sum is in place: a small tensor kept from each block would fragment the heap, which would then grow
             # block by block.
             if sums is None:

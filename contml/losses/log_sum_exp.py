@@ -41,8 +41,7 @@ def shares(weights: Tensor) -> Tensor:
 def softmax_of_members(x: Tensor, member: Tensor) -> Tensor:
     """Return the softmax of the members (bool `[A, B]`) of each row. All other entries are 0."""
     x = x.masked_fill(~member, -torch.inf)
-    maximum = x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
-    return shares((x - maximum).exp())
+    return shares((x - x.amax(1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)).exp())
 
 
 class _LogSumExp(torch.autograd.Function):

@@ -68,8 +68,7 @@ def _variables(content: bytes, order: str) -> Iterator[bytes]:
         if end > len(content):
             raise ValueError("it is cut short")
         if kind == _COMPRESSED:
-            decompressor = zlib.decompressobj()
-            yield decompressor.decompress(content[offset + 8 : end], MOST_BYTES + 1)
+            yield zlib.decompressobj().decompress(content[offset + 8 : end], MOST_BYTES + 1)
         else:
             yield content[offset:end]
         offset = end

@@ -127,8 +127,7 @@ def _hang(rng: Generator, view: Camera, colours: Array, a: Array, b: Array, leng
             inside = _frame(colours, a, b, (middle, half, low, high), (238.0, 238.0, 234.0), 0.06)
             u, v = a[inside] - middle, (b[inside] - low) / (high - low)
             glass = mix((150.0 + 90 * shift, 180.0, 140.0), sky, np.clip(4 * v - 0.8 * tall - 0.4, 0, 1))
-            bars = (np.abs(u) < 0.025) | (np.abs(v - 0.6) < 0.02)
-            recolour(glass, bars, (225.0, 225.0, 222.0))
+            recolour(glass, (np.abs(u) < 0.025) | (np.abs(v - 0.6) < 0.02), (225.0, 225.0, 222.0))
             colours[:, inside] = glass
         elif kind < 0.36:  # a door
             colour = choose_wood(rng) if tone < 0.5 else choose_colour(rng, 0.2, 0.6)

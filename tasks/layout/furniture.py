@@ -44,8 +44,7 @@ def recolour(colours: Array, where: Array, colour: Colour) -> None:
 
 def _fade(share: Array, mean: float, blur: Array, period: float) -> Array:
     """Fade a pattern to its mean as a ray becomes wider than half of a period."""
-    strength = np.clip(1.7 - 2.4 * blur / period, 0, 1)
-    return np.asarray(mean + (share - mean) * strength)
+    return np.asarray(mean + (share - mean) * np.clip(1.7 - 2.4 * blur / period, 0, 1))
 
 
 def _wave(x: Array, period: float, duty: float) -> Array:
@@ -56,8 +55,7 @@ def _wave(x: Array, period: float, duty: float) -> Array:
 
 def _cells(rng: Generator, i: Array, j: Array) -> Array:
     """Draw a random number in 0..1 for each cell (i, j) of a grid."""
-    table = rng.random(256, np.float32)
-    return np.asarray(table[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255])
+    return np.asarray(rng.random(256, np.float32)[(i.astype(np.int32) * 37 + j.astype(np.int32) * 101) & 255])
 
 
 def wall(rng: Generator, a: Array, b: Array, blur: Array, ground: Colour, second: Colour, wallpaper: float) -> Array:

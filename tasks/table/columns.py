@@ -222,8 +222,7 @@ def guess_cells(name: str, cells: Sequence[str], comma: bool) -> Guess:
         return Guess("date", f"its numbers are dates, such as {cells[0]}")
     if _share(cells, lambda cell: number(cell, comma) is not None) >= _MIN_SHARE:
         return _guess_numbers(name, cells, comma)
-    lengths = Counter(len(numbers(cell, comma) or ()) for cell in cells)
-    length, count = lengths.most_common(1)[0]
+    length, count = Counter(len(numbers(cell, comma) or ()) for cell in cells).most_common(1)[0]
     if length == 2 and not comma and all(is_comma_pair(cell) for cell in cells):
         meanings = "may be a decimal (task.table.decimal=comma), have a thousands separator, or be two numbers (vector)"
         return Guess("", f"'{cells[0]}' {meanings}")

@@ -248,8 +248,7 @@ class LabelColumn:
         """
         lengths = np.zeros_like(first_rows)
         np.add.at(lengths, first_rows, self.values.lengths)
-        rows = np.argsort(first_rows, kind="stable")
-        values = TextLists.of_lengths(self.values.taken(rows).texts, lengths)
+        values = TextLists.of_lengths(self.values.taken(np.argsort(first_rows, kind="stable")).texts, lengths)
         return replace(self, values=values, present=lengths > 0)
 
     def known(self, train: Array) -> Array:
