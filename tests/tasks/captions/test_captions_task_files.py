@@ -51,12 +51,6 @@ def edit(path, change):
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def edit_json(path, change):
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
 # Flickr
 
 
