@@ -213,10 +213,11 @@ def measure(item: TrainingItem) -> Result:
     Every item of the split is a query. It searches all other items, without its own group.
 
     Raises:
-        InputError: the data cannot be read, the scores are not of its labels, or as in `result_of`.
+        InputError: the data cannot be read, an option is refused, the scores are not of its labels, or as in
+            `result_of`.
     """
     split = _task_of(item).evaluated
-    return result_of(lambda: _measured(item, split))
+    return result_of(lambda: _measured(item, split), refusals=False)
 
 
 def _measured(item: TrainingItem, split: Split) -> Result:
@@ -345,7 +346,10 @@ def _trained(item: TrainingItem) -> Callable[[Split], Tensor]:
     last = [*_read_from(item.suite, folder_of(item.suite, item.set_name, item.places)), "training.select=none"]
     changes += [*item.options.split(), *last, f"seed={item.seed}"]
     experiment = experiment_of(item.suite, item.set_name, item.places, changes)
-    trainer = experiment.build_trainer(_task_of(item), quiet=True)
+    try:
+        trainer = experiment.build_trainer(_task_of(item), quiet=True)
+    except InputError as error:
+        raise error.at(f"method {item.method_name}") from error
     trainer.fit()
     return lambda split: trainer.outputs(split)[0]  # a broken image is an error
 

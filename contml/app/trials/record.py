@@ -50,8 +50,12 @@ def train_missing(
         work.run(missing.values(), function, record, **options)
 
 
-def result_of(train: Callable[[], Result]) -> Result:
-    """Train, and return the result with its seconds. An error of the options is a result, too.
+def result_of(train: Callable[[], Result], refusals: bool = True) -> Result:
+    """Train, and return the result with its seconds. A training that diverges is a result, too.
+
+    Args:
+        train: the training.
+        refusals: whether a refused option is also a result.
 
     Raises:
         InputError: an error of the machine or of the data, such as a full disk or an image that cannot be read. The
@@ -61,16 +65,15 @@ def result_of(train: Callable[[], Result]) -> Result:
     try:
         result = train()
     except InputError as error:
-        if not _is_of_options(error):
+        if not (isinstance(error, DivergedError) or (refusals and _is_of_option(error))):
             raise
         result = {"error": str(error)}
     return {**result, "seconds": round(time.process_time() - start, 2)}
 
 
-def _is_of_options(error: InputError) -> bool:
-    """Return True if a training diverged or an option is refused, and the cause is not a file or a connection."""
+def _is_of_option(error: InputError) -> bool:
+    """Return True if an option is refused, and the cause is not a file or a connection."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
-    is_option = bool(error.origin) and not any(isinstance(cause, OSError) for cause in causes)
-    return isinstance(error, DivergedError) or is_option
+    return bool(error.origin) and not any(isinstance(cause, OSError) for cause in causes)

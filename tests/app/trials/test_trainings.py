@@ -416,3 +416,11 @@ def test_training_items_whose_image_is_in_another_split_are_left_out(tmp_path, c
     assert "5.png" in left["val"]
     assert "5.png" not in left["test"]
     assert len(left["val"]) == len(left["test"]) == 15
+
+
+def test_a_refused_option_ends_the_benchmark_and_is_no_result(tmp_path):
+    """It is no divergence, which has the lowest score. A memory that begins after the last step is refused."""
+    late = SUITE.replace("loss.squared=false]", "loss.squared=false, memory.size=64, memory.start=1000]")
+    with refuses("memory.start", "1000", "must be below", origin="method log_ratio: "):
+        run(tmp_path, late, only=["gauges", "log_ratio"])
+    assert not trainings_of(tmp_path / "results", "tiny").exists()
