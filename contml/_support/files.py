@@ -48,9 +48,17 @@ _STALE = 3600.0
 #: Seconds between two attempts to take a lock, and attempts to make its folder while other processes remove it.
 _POLL, _ATTEMPTS = 0.01, 100
 #: The bytes that files of contml's commands have at a position, by suffix. Other files are from other programs.
-_SIGNATURES = {".png": (0, b"\x89PNG\r\n"), ".html": (0, b"<!DOCTYPE html>"), ".js": (0, b"const "), ".json": (0, b"{")}
-_SIGNATURES |= {".safetensors": (8, b"{"), ".npz": (0, b"PK"), ".npy": (0, b"\x93NUMPY")}
-_SIGNATURES |= {".parquet": (0, b"PAR1"), ".onnx": (0, b"\x08")}
+_SIGNATURES = {
+    ".png": (0, b"\x89PNG\r\n"),
+    ".html": (0, b"<!DOCTYPE html>"),
+    ".js": (0, b"const "),
+    ".json": (0, b"{"),
+    ".safetensors": (8, b"{"),
+    ".npz": (0, b"PK"),
+    ".npy": (0, b"\x93NUMPY"),
+    ".parquet": (0, b"PAR1"),
+    ".onnx": (0, b"\x08"),
+}
 
 
 def write(path: Path, save: Callable[[Path], Any]) -> Path:
@@ -456,11 +464,13 @@ VECTORS = (*FEATURES, ".safetensors")
 GRAPHS, PREDICTIONS = (".onnx",), (".csv", ".parquet")
 
 #: Hints for files of other formats.
-_OTHERS = dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx")
-_OTHERS |= dict.fromkeys((".yaml", ".yml"), "give a config without --data")
-_OTHERS |= dict.fromkeys((".zip", ".7z", ".tar"), "unpack it, and give the folder or the table in it")
-_OTHERS |= dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV")
-_OTHERS |= dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV")
+_OTHERS = {
+    **dict.fromkeys((".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "save the sheet as CSV or .xlsx"),
+    **dict.fromkeys((".yaml", ".yml"), "give a config without --data"),
+    **dict.fromkeys((".zip", ".7z", ".tar"), "unpack it, and give the folder or the table in it"),
+    **dict.fromkeys((".pkl", ".pickle", ".feather", ".arrow", ".h5", ".hdf5"), "save it as Parquet or CSV"),
+    **dict.fromkeys((".doc", ".docx", ".pdf"), "save the table as CSV"),
+}
 
 
 def check_suffix(path: Path, endings: Collection[str]) -> str:

@@ -36,13 +36,24 @@ ImageItem: TypeAlias = "Path | BinaryIO | Image.Image | np.ndarray[Any, np.dtype
 Cut: TypeAlias = Callable[[Image.Image], Image.Image]
 
 #: Endings of image names by format, in lower case.
-_ENDINGS = {"JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"), "PNG": (".png", ".apng"), "GIF": (".gif",)}
-_ENDINGS |= {"BMP": (".bmp",), "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"), "TIFF": (".tif", ".tiff")}
-_ENDINGS |= {"WEBP": (".webp",), "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".jpc", ".j2c")}
-_ENDINGS |= {"AVIF": (".avif", ".avifs"), "HEIF": (".heic", ".heif", ".hif", ".heics", ".heifs")}
+_ENDINGS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
+    "PNG": (".png", ".apng"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "JPEG2000": (".jp2", ".j2k", ".jpx", ".jpf", ".jpc", ".j2c"),
+    "AVIF": (".avif", ".avifs"),
+    "HEIF": (".heic", ".heif", ".hif", ".heics", ".heifs"),
+}
 #: The module that a format needs, and what installs it.
-_NEEDED = {"WEBP": ("PIL._webp", "pillow"), "AVIF": ("PIL._avif", '"pillow>=11.3"')}
-_NEEDED |= {"HEIF": ("pillow_heif", '"contml[heif]"')}
+_NEEDED = {
+    "WEBP": ("PIL._webp", "pillow"),
+    "AVIF": ("PIL._avif", '"pillow>=11.3"'),
+    "HEIF": ("pillow_heif", '"contml[heif]"'),
+}
 _MISSING = {name: package for name, (module, package) in _NEEDED.items() if find_spec(module) is None}
 _FORMATS = tuple(name for name in _ENDINGS if name not in _MISSING)
 #: Endings of image names that are read, in lower case.
@@ -55,8 +66,15 @@ FORMAT_NAMES = ", ".join({"WEBP": "WebP", "JPEG2000": "JPEG 2000"}.get(name, nam
 
 #: JPEG formats, with one picture or several, can be decoded at a fraction of their size.
 _JPEGS = ("JPEG", "MPO")
-_UPRIGHT = {2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM}
-_UPRIGHT |= {5: Transpose.TRANSPOSE, 6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90}
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262  # TIFF tags
 _ARRAYS = "an image as an array must be [H, W] or [H, W, 1 to 4], of uint8, uint16, bool, or floats from 0 to 1"
 

@@ -146,8 +146,13 @@ class DataRecord:
 
 
 #: The parts of a record for each split, and their types.
-_PARTS = {"names": torch.uint8, "names.lengths": torch.int32, "labels": torch.uint8, "labels.lengths": torch.int32}
-_PARTS |= {"queries": torch.int64}
+_PARTS = {
+    "names": torch.uint8,
+    "names.lengths": torch.int32,
+    "labels": torch.uint8,
+    "labels.lengths": torch.int32,
+    "queries": torch.int64,
+}
 
 
 def item_names(split: Split, root: str = "") -> Texts:

@@ -37,13 +37,20 @@ _MOST_ENDINGS = 6
 #: `spelled_alike` ignores the character between words, and zeros before a number.
 _BETWEEN_WORDS, _LEADING_ZEROS = re.compile(r"[\s_]+|(?<=\w)-+(?=\w)"), re.compile(r"(?<![\d.,])0+(?=\d)")
 #: Apostrophes and hyphens that look the same.
-_PUNCTUATION = dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'")
-_PUNCTUATION |= dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-")
+_PUNCTUATION = {
+    **dict.fromkeys((*range(0x2018, 0x201C), 0x2BB, 0x2BC, 0xB4, 0x60), "'"),
+    **dict.fromkeys((*range(0x2010, 0x2016), 0x2212), "-"),
+}
 #: The most names that `spelled_alike` compares.
 _MOST_COMPARED = 1_000_000
 #: The marks at the beginning of a file that define its encoding. The UTF-32 mark begins with the UTF-16 mark.
-_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
-_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 def _too_large(path: Path, got: str) -> InputError:

@@ -249,7 +249,7 @@ def argsort_rows(values: Tensor) -> Tensor:
 
     Values are on the CPU and not NaN.
     """
-    from contml.distances import _rank_loops as loops  # here: it imports numba
+    import contml.distances._rank_loops as loops  # here: it imports numba
 
     order = torch.empty(values.shape, dtype=torch.int64)
     numbers, columns = as_floats(values).numpy(), order.numpy()
@@ -262,7 +262,7 @@ def mean_ranks(x: Tensor) -> Tensor:
 
     Numbers are on the CPU and not NaN.
     """
-    from contml.distances import _rank_loops as loops  # here: it imports numba
+    import contml.distances._rank_loops as loops  # here: it imports numba
 
     ranks = torch.empty(len(x), dtype=torch.float64)
     loops.mean_ranks(as_floats(x).numpy(), argsort_rows(x[None])[0].numpy(), ranks.numpy())

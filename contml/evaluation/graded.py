@@ -137,7 +137,7 @@ def order_statistics(near: Ranked, keys: Tensor, relevance: Tensor) -> Tensor:
 
     `contml.evaluation._graded_loops` describes the rows of the result.
     """
-    from contml.evaluation import _graded_loops  # here: it imports numba
+    import contml.evaluation._graded_loops as _graded_loops  # here: it imports numba
 
     compute: Any = _graded_loops.order_statistics
     arrays = [x.contiguous().numpy() for x in (*near, keys, argsort_rows(keys), relevance)]

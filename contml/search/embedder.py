@@ -446,8 +446,11 @@ _ANSWERED = 256
 #: Why an image has no embedding.
 _NOT_FINITE = "its embedding is not finite"
 #: The parts of a model, by their sections in a config.
-_SCHEMA = {"model": Section(EmbeddingModel), "captioner": Section(Captioner, required=False)}
-_SCHEMA |= {"decoder": Section(DECODERS, required=False, contract=Decoder)}
+_SCHEMA = {
+    "model": Section(EmbeddingModel),
+    "captioner": Section(Captioner, required=False),
+    "decoder": Section(DECODERS, required=False, contract=Decoder),
+}
 
 
 def _build(found: SavedModel, trust: bool) -> EmbeddingModel | Captioner:

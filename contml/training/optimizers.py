@@ -189,5 +189,10 @@ def cosine(warmup: Share = 0.0, *, optimizer: optim.Optimizer, total_steps: int)
 
 OPTIMIZERS: dict[str, Callable[..., optim.Optimizer]] = {"sgd": sgd, "adam": adam, "adamw": adamw}
 
-SCHEDULES: dict[str, Callable[..., LRScheduler]] = {"constant": constant, "inverse": inverse, "step": step}
-SCHEDULES |= {"milestones": milestones, "cosine": cosine}
+SCHEDULES: dict[str, Callable[..., LRScheduler]] = {
+    "constant": constant,
+    "inverse": inverse,
+    "step": step,
+    "milestones": milestones,
+    "cosine": cosine,
+}

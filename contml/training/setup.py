@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 #: The options of `accelerate launch` other than DDP, by environment variable.
-_OTHERS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
-_OTHERS |= {"ACCELERATE_USE_MEGATRON_LM": "Megatron-LM"}
-_OTHERS |= {"ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism"}
+_OTHERS = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor or context parallelism",
+}
 
 #: The number of training images whose features give a head its start.
 _MOST_IMAGES = 4096
