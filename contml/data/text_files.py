@@ -106,7 +106,7 @@ def decoded(path: Path, content: bytes, encoding: str = "utf-8", hint: str = "")
     Raises:
         InputError: it is not text of this encoding, or has NUL characters.
     """
-    codec = next((codec for mark, codec in _MARKS.items() if content.startswith(mark)), encoding)
+    codec = next((codec for mark, codec in _MARKS if content.startswith(mark)), encoding)
     if codec in ("utf-8", "utf-8-sig") and b"\0" in content[:1000]:
         remedy = f"save it as text in UTF-8{hint}, or let its name end as its format does"
         raise InputError(str(path), "not text (it has NUL bytes)", hint=remedy)
