@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
-from PIL.Image import Transpose
 from PIL.TiffImagePlugin import TiffImageFile
 
 from contml._support.door import opened
