@@ -61,7 +61,17 @@ class RetrievalEvaluator(Evaluator):
         self, outputs: Tensor, missing: Tensor, split: Split, device: Device = "cpu", as_queries: Tensor | None = None
     ) -> tuple[Evaluation, Ranking]:
         """Compute the metrics of the embeddings of a split. `as_queries` is as in `evaluate`."""
-        rows = split.labels.to(device), split.queries, split.gallery
-        options = {name: getattr(split, name) for name in ("recall_at", "groups", "exclude_group", "places")}
-        found = evaluate(outputs, *rows, missing=missing, metrics=self.metrics, as_queries=as_queries, **options)
+        found = evaluate(
+            outputs,
+            split.labels.to(device),
+            split.queries,
+            split.gallery,
+            missing=missing,
+            recall_at=split.recall_at,
+            groups=split.groups,
+            exclude_group=split.exclude_group,
+            places=split.places,
+            metrics=self.metrics,
+            as_queries=as_queries,
+        )
         return found.evaluation, found.ranking

@@ -180,9 +180,9 @@ class LabelSpace(ABC):
         root = copy.copy(self)
         root.rows, root._root = torch.arange(len(self), device=self.device), None
         if self.rows is not None:
-            for name in ("_texts", "_identity"):
-                kept = getattr(self.root, name)
-                setattr(root, name, taken(kept, self.rows.cpu().numpy()) if kept else ())
+            rows, whole = self.rows.cpu().numpy(), self.root
+            root._texts = taken(whole._texts, rows) if whole._texts else ()
+            root._identity = taken(whole._identity, rows) if whole._identity else ()
         return root
 
     def text(self, row: int) -> str:

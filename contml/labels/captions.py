@@ -251,8 +251,8 @@ class CaptionLabels(CaptionSets):
         # On the CPU, bounds of D exclude all but a few hundred candidates per row. `memory` limits the threads.
         from contml.transport.set_distance_cpu import nearest_sets  # here: it imports numba
 
-        sides = [(take(self._bags, ids), ids) for ids in (rows.cpu().numpy(), among.cpu().numpy())]
-        distances, neighbours = nearest_sets(*sides[0], *sides[1], k, self._costs, memory, progress)
+        bags = [(take(self._bags, ids), ids) for ids in (rows.cpu().numpy(), among.cpu().numpy())]
+        distances, neighbours = nearest_sets(*bags[0], *bags[1], k, self._costs, memory, progress)
         return Neighbours(torch.from_numpy(distances).to(self.device), torch.from_numpy(neighbours).to(self.device))
 
     def _contents(self) -> str:

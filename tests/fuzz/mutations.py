@@ -234,8 +234,19 @@ def parquet_changed(content: bytes, random: Random) -> bytes:
     table = pyarrow.parquet.read_table(io.BytesIO(content))
     place = random.randrange(table.num_columns)
     count = table.num_rows
-    odd = (None, b"\xff", {"a": 1}, [1, None], [[1]], True, float("nan"), 2**63 - 1, "\0", np.datetime64("2026-01-01"))
-    values = [random.choice(odd)] * count
+    unusual = (
+        None,
+        b"\xff",
+        {"a": 1},
+        [1, None],
+        [[1]],
+        True,
+        float("nan"),
+        2**63 - 1,
+        "\0",
+        np.datetime64("2026-01-01"),
+    )
+    values = [random.choice(unusual)] * count
     far = random.choice(("timestamp[ms]", "timestamp[ns]", "date32", "duration[us]", "time64[ns]"))
     value = random.choice((0, 1, -(2**30), 2**30))
     column = pyarrow.array([value] * count, far) if random.random() < 0.3 else pyarrow.array(values)

@@ -232,8 +232,8 @@ def test_most_predicted_labels_against_the_label_that_was_searched_for_are_said(
     bound = calibrated("bound", 1.0, 1.0)
     x = units(1, 5) + torch.arange(20)[:, None]
     ages = NumberLabels(torch.arange(20.0))
-    said = "the predicted labels of 3 of 4 images exclude age=9"
-    for calibration, asked, expected in ((bound, 2, ""), (bound, 9, said), (None, 9, "")):
+    excluded = "the predicted labels of 3 of 4 images exclude age=9"
+    for calibration, asked, expected in ((bound, 2, ""), (bound, 9, excluded), (None, 9, "")):
         items = of(ages, x, k=1, calibration=calibration)
         found = SearchResult(np.array([list("abcd")]), np.zeros((1, 4)), None)
         query = items.query(asked)
@@ -497,8 +497,8 @@ def test_search_by_a_label(contml, accepted, refused, trained, exported, tmp_pat
     assert image["answers"][0]["label"] == "pose"
     images = sorted(trained.images.iterdir())[0]
     ranked = {}
-    said = {"embedding": "ranked by embedding (--by labels", "labels": "ranked through labels (--by embed"}
-    for by, words in said.items():
+    texts = {"embedding": "ranked by embedding (--by labels", "labels": "ranked through labels (--by embed"}
+    for by, words in texts.items():
         out = contml("search", "i", images, "--by", by, "-k", "24")[1]
         assert words in out.splitlines()[-1]
         (data,) = json.loads(contml("search", "i", images, "--by", by, "-k", "24", "--json")[1])

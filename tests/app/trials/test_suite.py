@@ -84,7 +84,7 @@ SEPARATE = {"log_ratio", "log_ratio, normalized", "regression"}
 def compares_cosines(changes):
     """Whether the loss of a config compares cosines, or normalizes embeddings itself."""
     loss = LOSSES[changes["loss"]] if changes["loss"] in LOSSES else import_by_name(changes["loss"])
-    distance = changes.get("loss.distance", "euclidean" if loss is LogRatioLoss else loss.distance)
+    distance = changes.get("loss.distance", "euclidean" if issubclass(loss, LogRatioLoss) else loss.distance)
     if loss is NPairsLoss:
         distance = "dot"
     return loss.normalize or (distance == "cosine" and changes.get("loss.similarity") != "student_t")
