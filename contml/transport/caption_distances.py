@@ -130,13 +130,13 @@ def _solver(device: torch.device) -> ModuleType:
     """Return the module that computes distances on this device: on a GPU where Triton works, else on the CPU."""
     if device.type == "cuda":
         try:  # here: only a CUDA device needs Triton, and some systems have torch without it
-            from contml.transport import set_distance_gpu as gpu
+            import contml.transport.set_distance_gpu as gpu
         except ImportError:
             pass
         else:
             if gpu.works(device):
                 return gpu
-    from contml.transport import set_distance_cpu as cpu  # here: it imports numba
+    import contml.transport.set_distance_cpu as cpu  # here: it imports numba
 
     return cpu
 

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import contml.transport.set_distance_cpu as cpu
+import contml.transport.solver_gpu as solver
 from contml.distances._compiled import Floats, Ints
 from contml.distances.euclidean import euclidean
-from contml.transport import set_distance_cpu as cpu, solver_gpu as solver
 from contml.transport.bags import Bags, WordCosts, pack, take_captions
 
 

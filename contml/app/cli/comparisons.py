@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from contml.app.cli import options as shared
+import contml.app.cli.options as shared
 from contml.app.cli.options import Cluster, Config, Json, Overrides, Own, Trainings, argument, option
 from contml.app.cli.printing import echo, print_table, stoppable
 from contml.app.trials.space import parse_space

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+import contml.app.cli.options as shared
 from contml._support.errors import InputError
 from contml._support.files import FEATURES, check_new_file, check_suffix, write_new
 from contml.app import experiment
-from contml.app.cli import options as shared
 from contml.app.cli.options import Cluster, Config, DecodedImages, Json, Overrides, Own, Trust, option
 from contml.app.cli.printing import complete, echo, print_broken, print_calibration, print_evaluation, print_table
 from contml.config import dump
