@@ -132,8 +132,7 @@ def further_option(part: Constructor) -> Option | None:
 
 def data_arguments(part: Constructor) -> dict[str, bool]:
     """Return the arguments of a part that are filled from the data (`_from_data`), and whether each is required."""
-    parameters = inspect.signature(part).parameters.values()
-    return {p.name: p.default is EMPTY for p in parameters if _from_data(p)}
+    return {p.name: p.default is EMPTY for p in inspect.signature(part).parameters.values() if _from_data(p)}
 
 
 def summary(part: Constructor) -> str:

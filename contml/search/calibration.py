@@ -134,7 +134,7 @@ class Calibration(BaseModel):
         level: the share of pairs inside their intervals. None for classes.
         queries: number of queries of the validation split.
         distances: embedding distances at which the curves have their knots, ascending. Between knots, curves are
-            linear. Beyond the last knot, they are constant. The last knot is the largest distance of the pairs that the
+            linear. After the last knot, they are constant. The last knot is the largest distance of the pairs that the
             curves were fitted to.
         estimates: the label distance, or the probability of the same class, at each knot.
         margins: half the width of the interval at each knot, or the bound minus the estimate. None for classes.
@@ -318,7 +318,7 @@ def save_calibration(path: Path, task: Task, val: Ranking, evaluated: Ranking) -
 
 
 class _Curve(NamedTuple):
-    """A curve through its knots, constant beyond them."""
+    """A curve through its knots. Outside of them, it is constant."""
 
     x: Array
     y: Array

@@ -143,7 +143,7 @@ def _limb_parts(
 ) -> list[Piece]:
     """Return the parts of a limb along three joints: skin, cloth, and a lit strip on each piece.
 
-    `colours` are those of skin and cloth. The cloth covers the skin up to `reach`, as in `Clothes`.
+    `colours` are the colours of skin and cloth. The cloth covers the skin up to `reach`, as in `Clothes`.
     """
     (skin, cloth), parts = colours, []
     for piece, part_name in enumerate((f"{name}_upper", f"{name}_lower")):

@@ -157,7 +157,7 @@ def choose_body(rng: np.random.Generator) -> PosedBody:
     camera = _rotation(0, 0, roll) @ _rotation(12 * tilt, yaw, 0)
     points = points @ camera.T * (1, -1, 1)
     low, high = points[:18, :2].min(axis=0), points[:18, :2].max(axis=0)
-    extent = high - low + 0.08  # the body reaches beyond its joints
+    extent = high - low + 0.08  # the body is larger than the box of its joints
     # Photographs keep neither body height nor extent of the pose constant. A power of -0.5 lies between the two.
     scale = min(0.88 * zoom * float(extent.max()) ** -0.5, 0.94 / float(extent.max()))
     slack = np.maximum((0.97 - scale * extent) / 2, 0)

@@ -99,8 +99,7 @@ def explore(
     explored = explore_runs(folders, items=items, on_start=_announce, accept_changes=accept_changes, trust=trust)
     with progress_bar(len(explored.split), "pictures") as progress:
         if export is not None:
-            before = complete(export / PAGE)
-            echo(f"{before}{write_page(export, explored, progress=progress)}")
+            echo(f"{complete(export / PAGE)}{write_page(export, explored, progress=progress)}")
             if explored.labelled:
                 echo(f"{export / LABELS} has labels of training items: before you publish them, see that you may")
             return

@@ -33,12 +33,9 @@ def complete_config(incomplete: str) -> list[str]:
     return [name for name in experiment.config_names() if name.startswith(incomplete)]
 
 
-_CONFIG, _BUNDLED = (
-    "A config that comes with contml ('pose/synthetic'), or a YAML file.",
-    "A config that comes with contml.",
-)
+_CONFIG = "A config that comes with contml ('pose/synthetic'), or a YAML file."
 Config = Annotated[str | None, argument("CONFIG", _CONFIG, autocompletion=complete_config)]
-BundledConfig = Annotated[str, argument("CONFIG", _BUNDLED, autocompletion=complete_config)]
+BundledConfig = Annotated[str, argument("CONFIG", "A config that comes with contml.", autocompletion=complete_config)]
 Overrides = Annotated[list[str] | None, argument("[KEY=VALUE]...", "Changes to the config, such as 'loss.margin=0.1'.")]
 _PART = "is a part of its image: the columns 'x,y,w,h', or one of lists, in pixels."
 _LABEL = (

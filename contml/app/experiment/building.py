@@ -344,8 +344,9 @@ class Experiment:
         part = self.config.parts["images"]
         size = {name: part.options[name] for name in ("resize", "crop")}
         transform = self.config.parts["transform"].build(**size)
-        is_frozen = isinstance(model, EmbeddingModel) and model.frozen
-        extractor = FeatureExtractor(model, **size) if is_frozen else None  # type: ignore[arg-type]
+        extractor = None
+        if isinstance(model, EmbeddingModel) and model.frozen:
+            extractor = FeatureExtractor(model, **size)
         return part.build(transform=transform, skip="images.broken=skip", extractor=extractor)
 
     def fitted_to(self, labels: LabelSpace) -> Experiment:
@@ -370,10 +371,22 @@ class Experiment:
         def schedule(optimizer: Optimizer, steps: int, total: int) -> Any:
             return parts["schedule"].build(optimizer=optimizer, steps_per_epoch=steps, total_steps=total)
 
-        about: Any = {"run": run, "labels": labels, "config": self.recorded, "quiet": quiet, "test": task.test}
-        about |= {"val": task.val if self.selected == "best" else None, "schedule": schedule}
-        about["optimizer"] = lambda groups: parts["optimizer"].build(groups=groups)
-        trainer = Trainer(model, step, task.train, sampler, images, parts["training"].build(), **about)
+        trainer = Trainer(
+            model,
+            step,
+            task.train,
+            sampler,
+            images,
+            parts["training"].build(),
+            optimizer=lambda groups: parts["optimizer"].build(groups=groups),
+            schedule=schedule,
+            val=task.val if self.selected == "best" else None,
+            test=task.test,
+            run=run,
+            labels=labels,
+            config=self.recorded,
+            quiet=quiet,
+        )
         if self.results.evaluates_training or self.metrics:
             trainer.evaluator = self.evaluator(model)
         return trainer
@@ -498,8 +511,7 @@ def _without_search(part: ConfiguredPart, labels: LabelSpace) -> tuple[Configure
     """
     if "cache" not in part.options:
         return part, labels
-    options = {**part.options, "cache": None}
-    return replace(part, options=options), NumberLabels(torch.arange(len(labels)))
+    return replace(part, options={**part.options, "cache": None}), NumberLabels(torch.arange(len(labels)))
 
 
 def first_process() -> bool:

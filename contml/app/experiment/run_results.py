@@ -58,8 +58,7 @@ class RunResults(Results):
     def save(self, run: Run, result: RunResult, model: Any) -> None:  # noqa: ARG002
         """Save the outputs, the main metric of each query, and the evaluation."""
         evaluated, weights = result.evaluated, self.other_weights(result.evaluated)
-        values = self.query_values(evaluated.evaluation.headline, result)
-        values.save(run.query_values(evaluated.split, weights))
+        self.query_values(evaluated.evaluation.headline, result).save(run.query_values(evaluated.split, weights))
         write_json(run.evaluation(weights), evaluated.to_dict())
 
     def query_values(self, metric: str, result: RunResult) -> QueryValues:

@@ -84,8 +84,7 @@ def training_items(
         return [], []
     subject = labels.title
     try:
-        found = [read() for read in reads]
-        labelled = [each for each in found if each is not None]
+        labelled = [each for each in [read() for read in reads] if each is not None]
         if len(labelled) < len(reads):
             hint = "there are no labels of training items ('contml evaluate' adds them)"
             return [], [f"No search by {subject}: {hint}."]

@@ -74,8 +74,7 @@ def write_page(
 def _write_script(path: Path, before: str, data: Any) -> None:
     """Write a constant of a script."""
     # JSON in ASCII is a JavaScript expression, whatever the texts hold; the page shows them as text, never as HTML.
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    path.write_text(f"{before}{text};\n", encoding="ascii")
+    path.write_text(f"{before}{json.dumps(data, allow_nan=False, separators=(',', ':'))};\n", encoding="ascii")
 
 
 def _page(title: str) -> str:

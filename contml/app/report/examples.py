@@ -33,8 +33,7 @@ def choose_queries(label_distances: Tensor, count: int) -> Indices:
     Queries of equal quality, which are frequent with classes, are shuffled with a fixed seed.
     """
     quality = finite_mean(label_distances.detach().cpu().double().numpy()[:, :TOP])
-    shuffled = np.random.default_rng(0).permutation(len(quality))
-    order = np.lexsort((shuffled, quality))  # NaN comes last
+    order = np.lexsort((np.random.default_rng(0).permutation(len(quality)), quality))  # NaN comes last
     count = min(count, len(order))
     return np.asarray(order[[int((index + 0.5) / count * len(order)) for index in range(count)]], dtype=np.int64)
 
