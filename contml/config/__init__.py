@@ -257,8 +257,7 @@ def section(name: str, constructor: Constructor, values: Mapping[str, Any] | Non
     Raises:
         InputError: an unknown option, or a value of another type.
     """
-    found = validate(Document("", {name: dict(values or {})}), {name: Section(constructor)})
-    return found.parts[name].build()
+    return validate(Document("", {name: dict(values or {})}), {name: Section(constructor)}).parts[name].build()
 
 
 def _named_part(document: Document, key: Key, named: NamedParts, section: Any) -> ConfiguredPart:

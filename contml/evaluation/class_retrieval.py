@@ -232,7 +232,8 @@ SCORES: dict[str, Callable[[ClassRetrieval], Values]] = {
 def relevant_items(query_class: Tensor, gallery_class: Tensor, self_index: Tensor) -> Tensor:
     """Count the gallery items of each query's class, without the query itself, `[Q]`."""
     largest = max((int(ids.max()) for ids in (query_class, gallery_class) if len(ids)), default=0)
-    return torch.bincount(gallery_class, minlength=largest + 1)[query_class] - (self_index >= 0).long()
+    class_sizes = torch.bincount(gallery_class, minlength=largest + 1)
+    return class_sizes[query_class] - (self_index >= 0).long()
 
 
 def precision_at_r(same: Tensor, relevant_in_group: Tensor, relevant: Tensor, ties: Ties) -> tuple[Tensor, Tensor]:
