@@ -32,8 +32,7 @@ class Vocabulary:
         if not self.words:
             raise InputError("vocabulary", "no words")
         if len(self._ids) < len(self.words):
-            repeated = Counter(self.words).most_common(1)[0][0]
-            raise InputError("vocabulary", f"the word {repeated!r} appears twice")
+            raise InputError("vocabulary", f"the word {Counter(self.words).most_common(1)[0][0]!r} appears twice")
         if invalid := [word for word in self.words if not word or "\n" in word]:
             raise InputError("vocabulary", repr(invalid[0]), "must be words, without line breaks")
 

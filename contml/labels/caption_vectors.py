@@ -247,8 +247,7 @@ def _sums(rows: _Rows, edges: Ints) -> _Rows:
     """Sum the rows of each set."""
     from scipy.sparse import csr_array
 
-    members = csr_array((np.ones(edges[-1]), np.arange(edges[-1]), edges), shape=(len(edges) - 1, edges[-1]))
-    return members @ rows
+    return csr_array((np.ones(edges[-1]), np.arange(edges[-1]), edges), shape=(len(edges) - 1, edges[-1])) @ rows
 
 
 def _cosine_distances(x: _Rows, y: _Rows) -> Floats:

@@ -106,8 +106,7 @@ class CaptionSets(ItemLabels):
     @property
     def _known_words(self) -> Set[str]:
         """The words of the captions that have a vector."""
-        captions = self._captions.taken(self.kept.cpu().numpy())
-        return {word for text in captions.texts for word in split_words(text)}
+        return {word for text in self._captions.taken(self.kept.cpu().numpy()).texts for word in split_words(text)}
 
     def text(self, row: int) -> str:
         """Return the captions of an image, one per line."""

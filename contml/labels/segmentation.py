@@ -100,8 +100,7 @@ class SegmentationLabels(ItemLabels):
         if self.device.type != "cpu":
             return super()._select(index)
         # The masks of a batch are about a megabyte: numpy copies them faster than torch starts its threads.
-        rows = index.numpy()
-        return self._map(lambda tensor: torch.from_numpy(tensor.numpy().take(rows, 0)))
+        return self._map(lambda tensor: torch.from_numpy(tensor.numpy().take(index.numpy(), 0)))
 
     def _contents(self) -> str:
         return f"label maps of {self.areas.shape[1]} classes; unit: {self.unit}"

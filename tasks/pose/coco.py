@@ -145,8 +145,7 @@ def read_keypoints(path: Path, option: str, images: Sequence[Path], missing: Mis
             people.append(Person(f"{file}, annotation {note['id']}", file, *joints, image["file_name"], size))
         else:
             excluded["without keypoints"] += 1
-    num_images = len({person.group for person in people})
-    return Keypoints(body, people, num_images, len(content["annotations"]), +excluded)
+    return Keypoints(body, people, len({person.group for person in people}), len(content["annotations"]), +excluded)
 
 
 def _body(path: Path, option: str, categories: list[dict[str, Any]]) -> Body:

@@ -82,8 +82,7 @@ def draw_person(seed: int, index: int, size: int = 64) -> tuple[Picture, NDArray
     canvas = canvas.resize((size * SUPERSAMPLING, size * SUPERSAMPLING), Image.Resampling.NEAREST)
     _paint(canvas, [*behind, *person, *front])
     pixels = _light(rng, np.asarray(canvas.reduce(SUPERSAMPLING)))
-    joints = np.array([(point.real, point.imag) for point in body.xy[:14]])
-    return pixels, (joints * size - 0.5).astype(np.float32)
+    return pixels, (np.array([(point.real, point.imag) for point in body.xy[:14]]) * size - 0.5).astype(np.float32)
 
 
 # The parts of a person

@@ -89,8 +89,7 @@ def _background(random: Random, side: int) -> Image.Image:
     pen = ImageDraw.Draw(wall)
     for _ in range(int(random.integers(0, 5))):
         x, y, width, height = random.uniform(-0.2, 1, 2).tolist() + random.uniform(0.05, 0.6, 2).tolist()
-        box = [side * edge for edge in (x, y, x + width, y + height)]
-        pen.rectangle(box, fill=_shade(random, 130, 90))
+        pen.rectangle([side * edge for edge in (x, y, x + width, y + height)], fill=_shade(random, 130, 90))
     return wall
 
 

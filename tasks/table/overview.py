@@ -151,8 +151,7 @@ def suggestion(roles: Roles, items: Items) -> Callable[[Split], tuple[str, list[
     labels = {label.name: {"kind": label.cells.part.name, **label.cells.part.options} for label in items.labels}
     task_options = {"labels": labels, "image": roles.image, "split": roles.split}
     most_rows = min(label.kind.most_rows[len(items.labels) > 1] for label in items.labels)
-    loss = items.labels[0].kind.loss if len(items.labels) == 1 else ""
-    return partial(_suggest, task_options, loss, most_rows)
+    return partial(_suggest, task_options, items.labels[0].kind.loss if len(items.labels) == 1 else "", most_rows)
 
 
 def _suggest(task_options: Mapping[str, Any], loss: str, most_rows: int, train: Split) -> tuple[str, list[str]]:

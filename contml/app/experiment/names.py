@@ -51,8 +51,7 @@ def data_task() -> str:
 
 def refuse_data(*given: Any, **options: Any) -> None:
     """Refuse your own data for obvious errors, with the function `refuse` of the package of the task."""
-    package = _data_entry().module.rpartition(".")[0]
-    import_by_name(f"{package}.kinds:refuse")(*given, **options)
+    import_by_name(f"{_data_entry().module.rpartition('.')[0]}.kinds:refuse")(*given, **options)
 
 
 def _data_entry() -> EntryPoint:
