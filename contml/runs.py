@@ -35,8 +35,8 @@ from contml._support import files
 from contml._support.errors import InputError
 from contml._support.files import read_bytes, write
 
-#: Keys of a config that change no result.
 _OF_DATA = ("binarize.cache", "sampler.cache", "images.cache", "images.workers")
+#: Keys of a config that change no result.
 WITHOUT_EFFECT = frozenset({*_OF_DATA, "training.checkpoint_minutes", "training.metrics", "training.tracker"})
 #: Keys with the places of files and the way they are read, not their content. A run may change these values.
 PLACES = WITHOUT_EFFECT | {"task.root", "task.data", "model.weights", "captioner.weights"}
