@@ -79,7 +79,6 @@ def trained(tmp_path_factory):
             patch.chdir(folder)
             write(Path("data"))
             Path("own.yaml").write_text(CONFIG % task)
-            train(load("own.yaml"), Path("runs"), folder=Path("runs/whole"))
             step = Trainer.train_step
 
             def step_or_die(trainer, batch):
@@ -87,9 +86,11 @@ def trained(tmp_path_factory):
                     raise Killed
                 return step(trainer, batch)
 
-            patch.setattr(Trainer, "train_step", step_or_die)
-            with pytest.raises(Killed):
-                train(load("own.yaml"), Path("runs"), folder=Path("runs/killed"))
+            with patch.context() as dying:
+                dying.setattr(Trainer, "train_step", step_or_die)
+                with pytest.raises(Killed):
+                    train(load("own.yaml"), Path("runs"), folder=Path("runs/killed"))
+            resume(Path(shutil.copytree("runs/killed", "runs/whole")))
         shutil.copytree(folder, folder.with_name(f"{folder.name}-kept"))
         return folder
 
