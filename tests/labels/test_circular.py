@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 
 from contml.labels import CircularLabels
 from contml.search.answers import answer_of, predicted
-from contml.testing import check_label_space
 
 PERIODS = (360.0, 24.0, 7.0, 365.25)
 TURNS = st.floats(-2, 2)
@@ -73,7 +72,6 @@ def test_an_interval_of_half_a_period_is_the_whole_circle():
 
 def test_words():
     labels = CircularLabels([350.0, -10.0, 95.5], unit="degrees")
-    check_label_space(labels)
     assert not labels.mirrored
     assert labels.text(2) == "95.5 degrees"
     assert labels.parts(0, 2) == [("angle", "350 degrees", "95.5 degrees", "106 degrees", "")]

@@ -213,18 +213,10 @@ def test_a_cache_on_disk_needs_a_name(tmp_path):
     function.calls.clear()
     assert torch.equal(nearest(again, 3, cache=tmp_path).rows, expected)
     assert function.calls == []
-    prints = [
-        space.fingerprint()
-        for space in (
-            first,
-            FunctionLabels(values, edits, name="edits 2"),
-            FunctionLabels([*values[:-1], 7], edits, name="edits 1"),
-            first[[0, 1]],
-            first[[1, 0]],
-        )
-    ]
-    assert len(set(prints)) == 5
-    assert prints[0] == again.fingerprint() == first.to("cpu").fingerprint() == again[range(20)].as_root().fingerprint()
+    changed = FunctionLabels(values, edits, name="edits 2"), FunctionLabels([*values[:-1], 7], edits, name="edits 1")
+    assert len({space.fingerprint() for space in (first, *changed, first[[0, 1]], first[[1, 0]])}) == 5
+    for same in (again, first.to("cpu"), again[range(20)].as_root()):
+        assert same.fingerprint() == first.fingerprint()
 
 
 def test_items_that_cannot_be_hashed():
@@ -238,11 +230,7 @@ def test_pickling_keeps_the_items_and_not_the_pairs():
     space = FunctionLabels([n * n for n in range(20)], edits, unit="digits", name="edits")
     d = space.pairwise()
     size = len(pickle.dumps(space))
-    for other in (
-        pickle.loads(pickle.dumps(space)),
-        copy.deepcopy(space),
-        pickle.loads(pickle.dumps(space[range(20)])),
-    ):
+    for other in (copy.deepcopy(space), *(pickle.loads(pickle.dumps(each)) for each in (space, space[range(20)]))):
         assert torch.equal(other.pairwise(), d)
         assert (other.unit, other.fingerprint()) == ("digits", space.fingerprint())
     assert size < 5000

@@ -134,12 +134,7 @@ def test_files_that_are_not_a_matrix(saved, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("matrix", "got"),
-    [
-        (np.zeros((3, 3), dtype="U3"), "<U3 [3, 3]"),
-        (np.ones((3, 3)), "diagonal"),
-        (np.array([[0, 1], [2, 0.0]]), "entries [0, 1] and [1, 0]"),
-    ],
+    ("matrix", "got"), [(np.zeros((3, 3), dtype="U3"), "<U3 [3, 3]"), (np.ones((3, 3)), "diagonal")]
 )
 def test_files_of_numbers_that_are_not_label_distances(saved, matrix, got):
     path = saved(matrix)

@@ -34,11 +34,6 @@ def assert_equals(space, expected):
     assert torch.equal(ours == 0, expected == 0)
 
 
-def triangle(d):
-    d = d.double()
-    assert (d[:, None, :] <= d[:, :, None] + d[None] + 1e-6 * (1 + d.max())).all()
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # sets
 
@@ -50,9 +45,7 @@ def jaccard(a, b):
 @settings(max_examples=60, deadline=None)
 @given(sets=st.lists(st.sets(st.integers(-3, 8)), min_size=1, max_size=9))
 def test_tags_equal_the_loop(sets):
-    space = TagLabels(sets)
-    assert_equals(space, loop(jaccard, sets))
-    triangle(space.pairwise())
+    assert_equals(TagLabels(sets), loop(jaccard, sets))
 
 
 def test_tags_of_any_kind():
@@ -69,16 +62,7 @@ def test_multi_labels_equal_the_loop(seed, share, labels):
     vectors = np.random.default_rng(seed).random((7, labels)) < share
     sets = [set(np.flatnonzero(v).tolist()) for v in vectors]
     assert_equals(MultiHotLabels(vectors), loop(jaccard, sets))
-    space = MultiHotLabels(vectors, "hamming")
-    assert_equals(space, loop(lambda a, b: len(a ^ b) / labels, sets))
-    triangle(space.pairwise())
-
-
-def test_multi_labels_of_any_kind():
-    for labels in ([[0, 1], [1, 1]], torch.tensor([[0.0, 1.0], [1.0, 1.0]]), np.array([[False, True], [True, True]])):
-        assert MultiHotLabels(labels).pairwise().tolist() == [[0, 0.5], [0.5, 0]]
-    assert MultiHotLabels([[0, 1]]).unit == "Jaccard distance of labels"
-    assert MultiHotLabels([[0, 1]], "hamming").unit == "share of labels that differ"
+    assert_equals(MultiHotLabels(vectors, "hamming"), loop(lambda a, b: len(a ^ b) / labels, sets))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -90,15 +74,7 @@ def test_multi_labels_of_any_kind():
 def test_ordinal_equals_the_loop(levels, data):
     ranks = data.draw(st.lists(st.integers(0, levels - 1), min_size=1, max_size=9))
     names = [f"level {7 * i % 11}" for i in range(levels)]  # not sorted
-    space = OrdinalLabels([names[r] for r in ranks], names)
-    assert_equals(space, loop(lambda a, b: abs(a - b) / (levels - 1), ranks))
-    triangle(space.pairwise())
-
-
-def test_ordinal_by_values_that_occur():
-    for labels in ([10, 1, 5, 10], torch.tensor([10, 1, 5, 10]), np.array([10, 1, 5, 10])):
-        assert OrdinalLabels(labels).pairwise([0]).tolist() == [[0, 1, 0.5, 0]]
-    assert OrdinalLabels([1, 2], range(1, 6)).pairwise()[0, 1] == 0.25
+    assert_equals(OrdinalLabels([names[r] for r in ranks], names), loop(lambda a, b: abs(a - b) / (levels - 1), ranks))
 
 
 def great_circle(a, b):
@@ -124,7 +100,6 @@ def test_places_equal_the_loop(drawn, nudge):
     torch.testing.assert_close(ours.double(), expected, rtol=1e-6, atol=1e-8)
     assert torch.equal(ours, ours.T)
     assert (ours.diagonal() == 0).all()
-    triangle(ours)
 
 
 headings = st.one_of(st.floats(-1e4, 1e4), st.sampled_from([0.0, 90.0, 180.0, 359.999, 360.0, -90.0, 720.0]))
@@ -157,16 +132,10 @@ def test_places_with_headings_equal_the_loop(drawn, weight, unit):
     assert float(d.diagonal().max()) == float(d[0, -1]) == 0
 
 
-def test_known_headings():
-    space = GeoLabels([[0.0, 0.0]] * 5, [350, 10, 190, -10, 370], heading_weight=2, unit="m")
-    assert (space.pairwise()[0].tolist(), space.pairwise()[1].tolist()) == ([0, 40, 320, 0, 40], [40, 0, 360, 40, 0])
-    assert space.unit == "m, a degree of heading as 2 m"
-    assert GeoLabels([[0, 0], [0, 1]], unit="m").pairwise()[0, 1] == pytest.approx(111_195.08, abs=0.1)
-    assert space[[2, 0]].pairwise()[0, 1] == 320
-    assert (
-        len({GeoLabels([[0, 0]], *given).fingerprint() for given in ((), ([0],), ([1],), ([1], 3), ([1], 3, "m"))}) == 5
-    )
-    assert GeoLabels([[0, 0]]).digests() != GeoLabels([[0, 0]], [0]).digests()
+def test_headings_their_weight_and_their_unit_are_content():
+    found = [GeoLabels([[0, 0]], *given) for given in ((), ([0],), ([1],), ([1], 3), ([1], 3, "m"))]
+    assert len({space.fingerprint() for space in found}) == 5
+    assert found[0].digests() != found[1].digests()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -68,6 +68,7 @@ REFUSED = [
     (lambda: PoseLabels(np.zeros((2, 3, 4))), "joints", "[2, 3, 4]", "[items, joints, 2]"),
     (lambda: PoseLabels(np.zeros((6, 10))), "joints", "[6, 10]", "[items, joints, 2]"),
     (lambda: PoseLabels(np.zeros((6, 5, 2)), np.ones((5, 6))), "visible", "[5, 6]", "[6, 5]"),
+    (lambda: PoseLabels(JOINTS, [[1, 1, 1, 0], [1, 1, 0, 0], [0] * 4]), "item 1", "2 of 4", "half", "hidden=drop"),
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (0, 4)]), "skeleton", "joints (0, 4)", "pairs of joints from 0 to 3"),
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (-1, 2)]), "skeleton", "joints (-1, 2)", "pairs of joints from 0"),
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (1, 2, 3)]), "skeleton", "joints (1, 2, 3)", "pairs of joints"),
@@ -88,7 +89,10 @@ REFUSED = [
     (lambda: CaptionVectorLabels(CAPTIONS, "wmd"), "encoder", "wmd", "tfidf, mean_vector"),
     (lambda: CaptionVectorLabels(CAPTIONS, lambda c: np.eye(3)[1:]), "encoder", "returned [2, 3]", "[3, d]"),
     (lambda: CaptionVectorLabels(CAPTIONS, lambda c: np.eye(3) * np.nan), "encoder", "not finite"),
-    (lambda: CaptionVectorLabels(CAPTIONS, weights={"dog": 0.0}), "weight of the word 'dog'", "", "above 0"),
+    *(
+        (lambda w=w: CaptionVectorLabels(CAPTIONS, weights={"dog": w}), "weight of the word 'dog'", "", "above 0")
+        for w in (0, NAN, True, "2")
+    ),
     (lambda: CaptionVectorLabels(CAPTIONS, sets="max"), "sets", "max", "mean, minima"),
     (lambda: CaptionVectorLabels(CAPTIONS, "mean_vector", 5), "vectors", "", "", "KeyedVectors"),
     # sets and sequences
@@ -146,10 +150,8 @@ REFUSED = [
     (lambda: WeightedLabels([YEARS]), "spaces", "a list", "{space: weight}"),
     (lambda: WeightedLabels({YEARS: 1, OrdinalLabels([1, 2, 3, 4]): 1}), "spaces", "[3, 4] items"),
     (lambda: WeightedLabels({YEARS: None}), "weight of NumberLabels", "None"),
-    *(
-        (lambda w=w: WeightedLabels({YEARS: w}), "weight of Number", str(w), "above 0")
-        for w in (0, -1.0, NAN, math.inf)
-    ),
+    *((lambda w=w: WeightedLabels({YEARS: w}), "weight of Number", str(w), "above 0") for w in (0, -1.0, NAN)),
+    (lambda: WeightedLabels({YEARS: math.inf}), "weight of NumberLabels", "inf", "above 0"),
     # matrices
     (lambda: MatrixLabels(np.zeros((3, 4))), "label distances", "[3, 4]", "give anchors"),
     (lambda: MatrixLabels(torch.eye(3).to_sparse()), "label distances", "a sparse tensor"),
@@ -160,7 +162,7 @@ REFUSED = [
     (lambda: MatrixLabels(torch.tensor([[1.0, -0.3], [-0.3, 1]])), "label distance", "-0.3", ">= 0", "1 - similarity"),
     (lambda: MatrixLabels(torch.tensor([[0.0, NAN], [0, 0]])), "label distance", "nan in row 0, column 1", "", "NaN"),
     (
-        lambda: MatrixLabels(torch.tensor([[0.5, 1.0], [1, 0.5]])),
+        lambda: MatrixLabels(torch.ones(2, 2) - torch.eye(2) / 2),
         "label distances",
         "0.5 in row 0",
         "0",
@@ -169,20 +171,8 @@ REFUSED = [
     (lambda: MatrixLabels(OF_ANCHORS, [2, 1]), "label distances", "3 in row 0", "0", "anchors[a]"),
     (lambda: MatrixLabels(OF_ANCHORS, [3, 4]), "row", "4", "0 to 3"),
     (lambda: MatrixLabels(OF_ANCHORS, [1]), "label distances", "[2, 4]", "1 anchors"),
-    *(
-        (
-            lambda b=b: MatrixLabels(np.array([[0, b], [b, 0]]), kind="binary"),
-            "label distances",
-            f"up to {b:g}",
-            "0 or 1",
-        )
-        for b in (2, 1.5)
-    ),
-    (
-        lambda: MatrixLabels(np.array([[0, 0.5, 1], [0.5, 0, 0], [1, 0, 0]]), kind="binary"),
-        "label distances",
-        "up to 1",
-    ),
+    (lambda: MatrixLabels(np.array([[0, 2], [2, 0]]), kind="binary"), "label distances", "up to 2", "0 or 1"),
+    (lambda: MatrixLabels([[0, 0.5, 1], [0.5, 0, 0], [1, 0, 0]], kind="binary"), "label distances", "up to 1"),
     (lambda: MatrixLabels(np.zeros((2, 2)), kind="classes"), "kind", "classes", "graded, binary"),
     # judgments
     (lambda: PairLabels([], [], 3), "pairs", "[0]"),

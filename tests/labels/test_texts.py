@@ -32,23 +32,11 @@ VECTORS = {"red": np.array([1.0, 0, 0]), "cat": np.array([0.0, 1, 0]), "dog": np
         ),
         (spaces.ClassLabels(["cat", "dog"]), ["cat", "dog"], [("class", "cat", "dog", "different")]),
         (spaces.ClassLabels(torch.tensor([7, 7])), ["7", "7"], [("class", "7", "7", "same")]),
-        (
-            spaces.OrdinalLabels(["low", "high"], ["low", "middle", "high"]),
-            ["low", "high"],
-            [("level", "low", "high", "2.00 levels")],
-        ),
+        (spaces.OrdinalLabels(["A", "C"], ["A", "B", "C"]), ["A", "C"], [("level", "A", "C", "2.00 levels")]),
         (spaces.TagLabels([["a", "b"], ["b", "c"]]), ["a, b", "b, c"], [("tags", "a, b", "b, c", "1 of 3 shared")]),
         (spaces.TagLabels([["a"], []]), ["a", "none"], [("tags", "a", "none", "0 of 1 shared")]),
-        (
-            spaces.MultiHotLabels([[1, 0, 1], [1, 1, 0]]),
-            ["1, 3", "1, 2"],
-            [("labels", "1, 3", "1, 2", "2 of 3 differ")],
-        ),
-        (
-            spaces.SequenceLabels([["do", "re"], ["do", "mi"]]),
-            ["do re", "do mi"],
-            [("sequence", "do re", "do mi", "0.500")],
-        ),
+        (spaces.MultiHotLabels([[0, 1], [1, 1]]), ["2", "1, 2"], [("labels", "2", "1, 2", "1 of 2 differ")]),
+        (spaces.SequenceLabels([["do"], ["do", "mi"]]), ["do", "do mi"], [("sequence", "do", "do mi", "0.500")]),
         (
             spaces.GeoLabels([[0.0, 0.0], [0.0, 0.001]], headings=[350.0, 20.0], unit="m"),
             ["0.00000, 0.00000, 350°", "0.00000, 0.00100, 20°"],
@@ -79,11 +67,8 @@ def test_poses_list_the_joints_that_are_far_apart():
     joints = torch.tensor([[[5, 5], [10, 5], [20, 25]], [[5, 5], [10, 9], [23, 29]]])
     labels = spaces.PoseLabels(joints)
     labels.part_names = ["head", "left_hand", "right_hand"]
-    assert [(part.label, part.difference) for part in labels.parts(0, 1)] == [
-        ("right hand", "5.00 px"),
-        ("left hand", "4.00 px"),
-        ("head", "0 px"),
-    ]
+    expected = [("right hand", "5.00 px"), ("left hand", "4.00 px"), ("head", "0 px")]
+    assert [(part.label, part.difference) for part in labels.parts(0, 1)] == expected
     assert labels.text(0) == ""
     hidden = spaces.PoseLabels(joints, torch.tensor([[1, 1, 0], [1, 1, 1]]))
     assert [part.label for part in hidden.parts(0, 1)] == ["joint 2", "joint 1"]
@@ -96,10 +81,8 @@ def test_label_maps_list_the_overlap_of_each_class():
     maps[:, 0] = 9
     labels = spaces.SegmentationLabels(maps, 2, 9, side=None)
     labels.part_names = ["floor", "wall"]
-    assert [part[:4] for part in labels.parts(0, 1)] == [
-        ("floor", "50 %", "75 %", "67 % IoU"),
-        ("wall", "50 %", "25 %", "50 % IoU"),
-    ]
+    expected = [("floor", "50 %", "75 %", "67 % IoU"), ("wall", "50 %", "25 %", "50 % IoU")]
+    assert [part[:4] for part in labels.parts(0, 1)] == expected
     assert float(labels.pairwise([0], [1])) == pytest.approx(1 - (2 / 3 + 1 / 2) / 2)
 
 
@@ -141,7 +124,7 @@ def test_colours():
     assert [found.classes[each] for each in found.values] == ["cat", "cat", "ape"]
     assert spaces.NumberLabels([1.5, 2000.0]).colours().values.tolist() == [1.5, 2000.0]
     assert spaces.VectorLabels(np.zeros((2, 5))).colours() is None
-    assert spaces.OrdinalLabels([3, 1, 2]).colours().values.tolist() == [2.0, 0.0, 1.0]
+    assert spaces.OrdinalLabels([30, 1, 2]).colours().values.tolist() == [2.0, 0.0, 1.0]
     days = spaces.DateLabels(["1970-01-04", "1970-01-05"], scale=2).colours()
     assert (days.scale, days.values.tolist()) == ("date", [3.0, 4.0])
     prices = spaces.NumberLabels([1.5, 2.0])
@@ -162,5 +145,6 @@ def test_texts_and_names_are_kept_and_change_neither_fingerprint_nor_distances()
         assert [labels.text(row) for row in range(2)] == ["three", "one"]
         assert labels.digests() == [named.digests()[2], named.digests()[0]]
     assert named.digests() != plain.digests()
+    assert spaces.NumberLabels([7.0, 8.0, 9.0]).with_texts(identity=["a", "b", "c"]).digests() == named.digests()
     assert plain.with_texts(["one", "two", "three"]).digests() == plain.digests()
     refused(lambda: plain.with_texts(["one", "two"]), "texts", got="2 for 3 items", allowed="one for each item")

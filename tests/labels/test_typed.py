@@ -40,16 +40,13 @@ PRICES = spaces.NumberLabels(np.log([100.0, 1000.0]) / 0.5)
 PRICES.measure, PRICES.title = Measure("", 0.5, "ratio", "price_usd"), "price_usd"
 SCALED = spaces.VectorLabels(np.array([[1.0, 20.0], [3.0, 40.0]]) / [2, 10], scales=[2, 10])
 VECTORS = dict(zip(["dog", "cat", "beach"], np.eye(3), strict=True))
+SECOND = "2021-02-03T04:05:06"
 TYPED = {
     "number": (spaces.NumberLabels([1.0, 2.5, 4.0], unit="years"), "2.5", 1),
     "number by ratio": (PRICES, "1000", 1),
     "vector": (spaces.VectorLabels([[1.0, 2.0], [3.0, 4.0]]), "3, 4", 1),
     "vector of units": (SCALED, "3,40", 1),
-    "date": (
-        spaces.DateLabels(["2020-01-01", "2021-02-03T04:05:06.000007"], scale=365.25),
-        "2021-02-03T04:05:06.000007",
-        1,
-    ),
+    "date": (spaces.DateLabels(["2020-01-01", f"{SECOND}.000007"], scale=365.25), f"{SECOND}.000007", 1),
     "class": (spaces.ClassLabels(["cat", "dog"]), "dog", 1),
     "class of an integer": (spaces.ClassLabels([3, 5]), "5", 1),
     "class by its text": (spaces.ClassLabels([3, 5]).with_texts(["three", "five"]), "five", 1),
@@ -97,10 +94,8 @@ def test_a_pose_is_typed_as_a_file_holds_it():
 
 def test_a_label_map_is_typed_as_a_picture_holds_it():
     maps = np.random.default_rng(0).integers(0, 3, (4, 12, 10))
-    for labels in (
-        spaces.SegmentationLabels(maps, 3, side=None),
-        spaces.SegmentationLabels(maps, 3, ignore=9, side=20),
-    ):
+    for options in ({"side": None}, {"ignore": 9, "side": 20}):
+        labels = spaces.SegmentationLabels(maps, 3, **options)
         distances = labels.joined(labels.item(maps[2])).pairwise([4], range(4))[0]
         assert (distances[2], distances.argmin()) == (0, 2)
     ignored = maps.copy()
@@ -198,12 +193,9 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_damaged_labels_are_one_line(change):
     saved, tensors = to_saved(spaces.NumberLabels([1.0, 2.0]))
+    text = json.dumps({**saved.model_dump(mode="json"), **CHANGES[change]})
     with pytest.raises((InputError, ValueError)) as caught:
-        from_saved(
-            SavedLabels.model_validate_json(json.dumps({**saved.model_dump(mode="json"), **CHANGES[change]})),
-            tensors,
-            "f",
-        )
+        from_saved(SavedLabels.model_validate_json(text), tensors, "f")
     assert isinstance(caught.value, ValidationError) or caught.value.subject == "f"
 
 

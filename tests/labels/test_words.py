@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001
 
 import re
+from types import SimpleNamespace
 from unicodedata import normalize
 
 import numpy as np
@@ -123,14 +124,7 @@ def test_both_forms_of_a_sentence_are_at_distance_0(form):
     assert idf_weights(given_captions).keys() == set(labels.words)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda texts: TagLabels([[text, "a"] for text in texts]),
-        lambda texts: SequenceLabels(texts),
-        lambda texts: ClassLabels(texts),
-    ],
-)
+@pytest.mark.parametrize("make", [lambda texts: TagLabels([[t, "a"] for t in texts]), SequenceLabels, ClassLabels])
 def test_both_forms_of_a_tag_a_sequence_and_a_class_are_equal(make):
     labels = make([normalize("NFC", "crème brûlée"), normalize("NFD", "crème brûlée"), "creme brulee"])
     distances = labels.pairwise()
@@ -191,20 +185,11 @@ def test_a_rare_sentence_without_spaces_is_an_unknown_word():
     assert (labels.unknown, labels.dropped) == ({"一只狗在草地上": 1}, 1)
 
 
-def test_a_captioner_takes_no_sentences_without_spaces(captioning_split):
+def test_a_captioner_takes_no_sentences_without_spaces():
+    def words(captions):
+        labels = CaptionVectorLabels(captions, lambda texts: np.ones((len(texts), 1)))
+        return caption_words(SimpleNamespace(labels=labels))
+
     with refuses("captions of image 2", got="Chinese"):
-        caption_words(captioning_split([["a dog"], ["a cat"], ["一只狗在草地上"]]))
-    assert caption_words(captioning_split([["A dog."]])) == [[["a", "dog"]]]
-
-
-@pytest.fixture
-def captioning_split():
-    from contml.data import Pixels, Split
-    from contml.labels import CaptionVectorLabels
-
-    def make(captions):
-        names = [f"image {row}" for row in range(len(captions))]
-        pixels = [Pixels(np.zeros((4, 4, 3), np.uint8)) for _ in names]
-        return Split(pixels, names, CaptionVectorLabels(captions, lambda texts: np.ones((len(texts), 1))))
-
-    return make
+        words([["a dog"], ["a cat"], ["一只狗在草地上"]])
+    assert words([["A dog."]]) == [[["a", "dog"]]]
