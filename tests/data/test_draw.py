@@ -1,13 +1,10 @@
 """Draws by a hash: an item's part depends on its own key, the seed and the share, not on the other items."""
 
-import math
-
 import numpy as np
-import pytest
 from hypothesis import given, settings, strategies as st
 from support.refusals import refuses
 
-from contml.data.draw import draw, draw_queries, positions
+from contml.data.draw import draw, positions
 
 KEYS = [f"images/{number}.jpg" for number in range(400)]
 keys_of = st.lists(st.text(max_size=5), min_size=1, max_size=60, unique=True)
@@ -45,38 +42,11 @@ def test_no_part_is_too_small(keys, least, share, seed):
     assert least <= drawn[: len(keys)].sum() <= len(keys) - least
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5, 0.9])
-def test_a_share_is_approximate(share):
-    names = [f"person {number}" for number in range(4000)]
-    for seed in range(5):
-        assert abs(draw(names, share, seed, "test").mean() - share) < 4 * math.sqrt(share * (1 - share) / 4000)
-
-
-def test_draws_of_different_purposes_and_seeds_are_independent():
-    names = [f"person {number}" for number in range(4000)]
-    for other in (draw(names, 0.5, 0, "validation"), draw(names, 0.5, 1, "test")):
-        assert abs((draw(names, 0.5, 0, "test") == other).mean() - 0.5) < 0.04
-
-
 def test_positions_are_the_same_on_every_machine():
-    assert positions(["a", "images/ü.jpg", "\udcff"], 0, "test").tolist() == [
-        0.9292277274430197,
-        0.45080164199095946,
-        0.41121628128724136,
-    ]
+    expected = [0.9292277274430197, 0.45080164199095946, 0.41121628128724136]
+    assert positions(["a", "images/ü.jpg", "\udcff"], 0, "test").tolist() == expected
+    assert positions(["a"], 0, "validation")[0] != expected[0]
     assert np.flatnonzero(draw([f"{n}.jpg" for n in range(30)], 0.2, 7, "test")).tolist() == [5, 10, 13, 21]
-
-
-@settings(max_examples=60, deadline=None)
-@given(count=st.integers(0, 18), extra=st.text(max_size=8), seed=st.integers(0, 99), data=st.data())
-def test_another_item_changes_at_most_one_query(count, extra, seed, data):
-    names = KEYS[:20]
-    before = {names[row] for row in draw_queries(count, names, seed)}
-    assert len(before) == count
-    more = data.draw(st.permutations([*names, extra]))
-    after = {more[row] for row in draw_queries(count, more, seed)}
-    assert len(after) == count
-    assert len(before - after) <= 1
 
 
 def test_a_wrong_share():

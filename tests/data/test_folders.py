@@ -55,14 +55,6 @@ def no_heif(monkeypatch):
     without_heif(monkeypatch)
 
 
-def test_a_phones_folder(tmp_path, no_heif, capsys):
-    root = phone(tmp_path / "photos")
-    assert [path.name for path in images_below(root)] == ["0.jpg", "2.jpg", "4.jpg", "1.jpg", "3.jpg"]
-    assert capsys.readouterr().err == f"{root}: {PHONE}\n"
-    images_below(root)
-    assert capsys.readouterr().err == "", "once"
-
-
 def test_a_command_says_what_it_skips(tmp_path, accepted, no_heif):
     root = phone(tmp_path / "photos")
     for number in range(5, 30):

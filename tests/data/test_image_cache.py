@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import zlib
 
 import numpy as np
 import pytest
@@ -90,19 +89,6 @@ def test_batches_are_the_same_bit_for_bit(files, folder, workers, options, monke
     assert_same(batches(files, folder, workers, **options), plain)
 
 
-def test_files_in_the_folder(files, folder):
-    report = fill(files, folder)
-    assert (report.images, report.added, report.broken, report.size) == (12, 12, [], 12 * BYTES)
-    pixels = np.fromfile(folder / PIXELS, np.uint8).reshape(12, SIDE, SIDE, 3)
-    for image, file in zip(pixels, files, strict=True):
-        (batch,) = Images(SIDE, SIDE).test_batches(split_of([file]), None, 1)
-        np.testing.assert_array_equal(image, batch.images[0].permute(1, 2, 0).numpy())
-    entries = np.fromfile(folder / INDEX, cache._ENTRY)
-    assert entries["position"].tolist() == list(range(12))
-    assert entries["content"].tolist() == [zlib.crc32(image) for image in pixels]
-    assert fill(files, folder).added == 0
-
-
 def reader_of(files, folder):
     return Images(SIDE, 32, cache=folder).prepare(split_of(files))
 
@@ -133,16 +119,6 @@ def test_a_file_that_changed_is_decoded_again(files, folder):
     assert not all(torch.equal(a.images, b.images) for a, b in zip(before, after, strict=True))
     np.testing.assert_array_equal(reader.get(2), old)  # an open reader still sees the old image
     assert fill(files, folder).added == 0
-
-
-@pytest.mark.parametrize("moved", [-1_000_000_000, 1_000_000_000])
-def test_a_new_modification_time_is_a_change_of_the_file(files, folder, moved):
-    fill(files, folder)
-    time = files[10].stat().st_mtime_ns
-    Image.fromarray(noise(1, 50, 60, seed=5)[0]).save(files[10])  # a bitmap: as many bytes as before
-    os.utime(files[10], ns=(time, time + moved))
-    assert fill(files, folder).added == 1
-    assert_same(batches(files, folder), batches(files))
 
 
 # -- broken images -----------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from support.refusals import refuses
 
 from contml import NumberLabels
 from contml.data import Images, Pixels, Split
-from contml.data.batch import Request
 
 
 @pytest.fixture
@@ -82,35 +81,11 @@ def test_no_rows_give_no_batches(files):
     assert list(Images().test_batches(split_of(files), [], 2)) == []
 
 
-# -- augmentation ------------------------------------------------------------------------------------------------------
-
-
-def test_draws_depend_on_seed_epoch_step_and_row(files):
-    same = split_of([files[0]] * 12)
-
-    def first(seed=0, epoch=0, start=0):
-        options = {**AUGMENTED, "flip": "none"}
-        return next(augmented(**options).train_batches(same, Shuffled(12, 6, seed), epoch=epoch, start=start)).images
-
-    draws = [first(), first(seed=1), first(epoch=1), first(start=1)]
-    assert torch.equal(first(), draws[0])
-    assert all(not torch.equal(a, b) for i, a in enumerate(draws) for b in draws[:i])
-    assert len({image.numpy().tobytes() for image in draws[0]}) > 4  # each row its own
-
-
 # -- geometry ----------------------------------------------------------------------------------------------------------
 
 
 def one(item, **options):
     return next(Images(**options).test_batches(split_of([item]), None, 1)).images[0].permute(1, 2, 0).numpy()
-
-
-def test_images_of_the_right_size_are_not_changed():
-    pixels = noise(1, 32, 32)[0]
-    for item in (pixels, Image.fromarray(pixels)):
-        np.testing.assert_array_equal(one(item, resize=32, crop=32), pixels)
-        np.testing.assert_array_equal(one(item, resize=32, crop=20), pixels[6:26, 6:26])
-        np.testing.assert_array_equal(one(item, resize=32, crop=21), pixels[5:26, 5:26])
 
 
 def test_a_picture_in_memory_is_not_changed():
@@ -162,13 +137,6 @@ def test_a_broken_image_is_left_out(files, kind, workers, monkeypatch):
     assert list(images.left_out) == ["images/5.jpg"]
     assert CAUSES[kind] in images.left_out["images/5.jpg"]
     images.close()
-
-
-def test_a_batch_of_broken_images_only(tmp_path):
-    (batch,) = Images(broken="skip").test_batches(split_of([tmp_path / "a.jpg", tmp_path / "b.jpg"]), None, 2)
-    assert batch.images.shape == (0, 3, 224, 224)
-    assert batch.rows.shape == batch.positions.shape == (0,)
-    assert batch.skipped == 2
 
 
 def test_a_file_with_changed_bytes_is_decoded_or_broken(files):
@@ -228,10 +196,3 @@ def test_ctrl_c_prints_no_tracebacks(tmp_path):
     out, err = process.communicate(timeout=60)
     assert out.endswith("interrupted\n")
     assert err == ""
-
-
-@pytest.mark.parametrize("offset", [3, 4])
-def test_positions_of_a_part_of_a_batch(offset):
-    batch = Request(5, [7, 8, 9], offset, None).result(torch.zeros(2), [0, 2], []).batch
-    assert (batch.positions.tolist(), batch.rows.tolist()) == ([offset, offset + 2], [7, 9])
-    assert (batch.step, batch.skipped) == (5, 1)

@@ -6,7 +6,7 @@ import torch
 from support.refusals import refuses
 
 from contml.data import Pixels, Split, Task
-from contml.data.carve import connected_items, divide, with_judgments, with_validation
+from contml.data.carve import divide, with_judgments, with_validation
 from contml.labels import RankingLabels, TripletLabels
 
 
@@ -31,13 +31,6 @@ def connected(items=200, triplets=600, near=4, seed=0):
 def split_of(labels):
     images = [Pixels(np.full((4, 4, 3), n % 250, np.uint8)) for n in range(len(labels))]
     return with_judgments(Split(images, names_of(len(labels)), labels), labels)
-
-
-def test_connected_sets_of_items():
-    numbers = connected_items(separate(4))
-    assert [len(set(numbers[5 * g : 5 * g + 5])) for g in range(4)] == [1] * 4
-    assert len(set(numbers)) == 4
-    assert len(set(connected_items(connected()))) == 1
 
 
 def test_a_split_by_item_keeps_connected_sets_whole():

@@ -32,10 +32,8 @@ def test_a_pose_is_drawn_with_its_limbs_as_large_as_it_fits():
 
 
 def test_a_pose_in_three_dimensions_is_seen_from_the_front():
-    flat, deep = (
-        PoseLabels([CROSS]),
-        PoseLabels([[[*xy, z] for xy, z in zip(CROSS, (3, 9, -40, 7), strict=True)]], dim=3),
-    )
+    flat = PoseLabels([CROSS])
+    deep = PoseLabels([[[*xy, z] for xy, z in zip(CROSS, (3, 9, -40, 7), strict=True)]], dim=3)
     assert label_drawing(flat, 0, 60).tobytes() == label_drawing(deep, 0, 60).tobytes()
 
 
