@@ -165,12 +165,8 @@ def poses(draw):
 @given(pose=poses())
 def test_pose_distance_equals_the_loop(pose):
     xy, visible = pose
-    expected = torch.stack(
-        [
-            torch.stack([reference.pose_distance(xy[i], xy[j], visible[i], visible[j]) for j in range(len(xy))])
-            for i in range(len(xy))
-        ]
-    )
+    poses = list(zip(xy, visible, strict=True))
+    expected = loop(lambda a, b: reference.pose_distance(a[0], b[0], a[1], b[1]), poses, poses)
     ours = pose_distance(xy, xy, visible, visible)
     torch.testing.assert_close(ours, expected.float(), rtol=1e-6, atol=1e-6)
     assert torch.equal(ours, ours.T)

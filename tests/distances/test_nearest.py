@@ -201,10 +201,8 @@ def shown_by_a_long_search(capsys, monkeypatch):
 
 def test_a_long_search_prints_its_progress_when_piped(capsys, monkeypatch):
     err = shown_by_a_long_search(capsys, monkeypatch)
-    assert err == (
-        "neighbours: 40 of 60, 12 s left\n"  # 24 seconds later, so 12 to go
-        "neighbours: all 60 after 36 s\n"
-    )
+    # 24 seconds later, so 12 to go
+    assert err == "neighbours: 40 of 60, 12 s left\nneighbours: all 60 after 36 s\n"
 
 
 def test_the_time_left_is_estimated_without_cached_rows(capsys, monkeypatch):
@@ -212,11 +210,8 @@ def test_the_time_left_is_estimated_without_cached_rows(capsys, monkeypatch):
     with progress_bar(1000, "rows") as report:
         for finished in (900, 901, 902):
             report(finished)
-    assert [line.split(", ")[1] for line in capsys.readouterr().err.splitlines()] == [
-        "3 s left",
-        "49.5 min left",
-        "49.0 min left",
-    ]
+    left = [line.split(", ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert left == ["3 s left", "49.5 min left", "49.0 min left"]
 
 
 def test_a_long_search_has_a_bar_at_a_terminal(capsys, monkeypatch):
@@ -338,10 +333,8 @@ def test_a_fingerprint_depends_on_content_alone():
         spaces_.NearestLabels(spaces_.VectorLabels(vectors), 2)[[0, 1]],
     ]
     prints = [space.fingerprint() for space in spaces]
-    assert (len(set(prints)), spaces_.VectorLabels(vectors.clone(), unit="years").fingerprint()) == (
-        len(spaces),
-        prints[0],
-    )
+    assert len(set(prints)) == len(spaces)
+    assert spaces_.VectorLabels(vectors.clone(), unit="years").fingerprint() == prints[0]
     assert [space.to("cpu").fingerprint() for space in spaces] == prints
     assert fingerprint("a", "b") != fingerprint("ab")
     assert fingerprint([1], [2]) != fingerprint([1, 2])
@@ -442,9 +435,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     (tmp_path / "file").write_text("")
-    refused(
-        lambda: spaces_.nearest(line(), 3, cache=tmp_path / "file"), str(tmp_path / "file"), got="cannot be written"
-    )
+    with refuses(str(tmp_path / "file"), got="cannot be written"):
+        spaces_.nearest(line(), 3, cache=tmp_path / "file")
     assert Counted.computed == 0  # refused before the search
     monkeypatch.setattr("contml._support.tensors.save_file", full)
     with refuses("000000000-000000010.safetensors", got="No space left on device"):
