@@ -31,11 +31,8 @@ from contml.tasks.table.cells import looks_like_maps, number
 from contml.tasks.table.columns import guess_cells
 
 #: The pieces of which long texts are made.
-PIECES = (
-    *("1", "1.", ",111", "lat", "lon", "_", "_id", "_class", "k", " ", ";", "2026-11-11", "(column 1", "[", "e"),
-    "img/",
-    *("map ", "place "),
-)
+PIECES = ["1", "1.", ",111", "lat", "lon", "_", "_id", "_class", "k", " ", ";", "2026-11-11", "(column 1", "[", "e"]
+PIECES += ["img/", "map ", "place "]
 LENGTH = 40_000
 
 
@@ -101,7 +98,8 @@ def test_one_map_in_every_mode(tmp_path, mode):
     values = np.arange(12, dtype=np.uint8).reshape(3, 4)
     picture = Image.fromarray(values)
     if mode == "I;16":
-        picture = Image.fromarray(values.astype(np.uint16))
+        values = values.astype(np.uint16) * 5957  # up to 65,527
+        picture = Image.fromarray(values)
     elif mode == "P":
         picture.putpalette([255 - k // 3 for k in range(768)])
     else:

@@ -22,18 +22,6 @@ def task():
     return synthetic(**SMALL)
 
 
-def pixels(split):
-    return torch.tensor(np.stack([split.image(row) for row in range(len(split))]))
-
-
-def test_no_species_and_no_genus_is_in_both_splits():
-    split = synthetic(classes=60, per_class=2, test_classes=40, test_per_class=2, size=8)
-    train, test = set(split.train.labels.colours().classes), set(split.test.labels.colours().classes)
-    assert (len(train), len(test)) == (60, 40)
-    assert not train & test
-    assert not {name.split()[0] for name in train} & {name.split()[0] for name in test}
-
-
 def test_species_of_a_genus_are_alike():
     world = [species(0, number) for number in range(40 * GENUS)]
     low, high = (torch.tensor(edge) for edge in zip(*TRAITS.values(), strict=True))

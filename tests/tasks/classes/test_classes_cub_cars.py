@@ -78,15 +78,10 @@ def test_cars_in_both_layouts_are_the_same(tmp_path, monkeypatch):
     assert cars(str(tmp_path), crop_boxes=True).train.images[0].box[:2] == (x - 1, y - 1)  # 1 is the first pixel
     new = cars(str(tmp_path))
     assert new.train.labels.colours().classes == old.train.labels.colours().classes
-    assert (
-        new.test.labels.colours().classes
-        == old.test.labels.colours().classes
-        == ["Model 99 Sedan 2012", "Model 100 Sedan 2012", "Ram C/V Cargo Van Minivan 2012", "Model 196 Sedan 2012"]
-    )
-    assert (
-        new.train.labels.class_ids.unique(return_counts=True)[1].tolist()
-        == old.train.labels.class_ids.unique(return_counts=True)[1].tolist()
-    )
+    models = ["Model 99 Sedan 2012", "Model 100 Sedan 2012", "Ram C/V Cargo Van Minivan 2012", "Model 196 Sedan 2012"]
+    assert new.test.labels.colours().classes == old.test.labels.colours().classes == models
+    counts = [task.train.labels.class_ids.unique(return_counts=True)[1].tolist() for task in (new, old)]
+    assert counts[0] == counts[1]
     # Both halves hold the same names; the split is by model, over both.
     for split in (new.train, new.test):
         assert {Path(name).parent.name for name in split.names} == {"cars_train", "cars_test"}
@@ -109,10 +104,8 @@ def test_boxes_of_cars_do_not_overflow(tmp_path, monkeypatch):
     stored = loadmat(tmp_path / "cars_annos.mat")["annotations"][0, 1]
     assert (stored["bbox_x1"].dtype, stored["bbox_x2"].dtype) == (np.uint8, np.uint16)
     task = cars(str(tmp_path), crop_boxes=True)
-    assert [source.box for source in task.train.images[:2]] == [
-        (3, 2, 298, 259),
-        (0, 0, 300, 260),
-    ]  # 1-based: 1 is the first pixel
+    boxes = [source.box for source in task.train.images[:2]]
+    assert boxes == [(3, 2, 298, 259), (0, 0, 300, 260)]  # 1 is the first pixel
     assert (task.train.image(1).size, task.train.image(0).size) == ((300, 260), (295, 257))
     assert all(isinstance(source, ImageFile) for source in cars(str(tmp_path)).train.images)
 

@@ -42,6 +42,10 @@ def test_limbs_connect_joints_of_one_side_or_the_middle(body):
         trunk = ("shoulder", "hip")
         assert len(sizes) < 2 or (body.names[a].endswith(trunk) and body.names[b].endswith(trunk))
     assert {k for pair in body.skeleton for k in pair} == set(range(len(body.names)))
+    turned = {"left": "right", "right": "left"}
+    mirror = [body.names.index("_".join(turned.get(word, word) for word in name.split("_"))) for name in body.names]
+    limbs = {frozenset(pair) for pair in body.skeleton}
+    assert {frozenset(mirror[k] for k in limb) for limb in limbs} == limbs
 
 
 def dotted(folder, points, size=(120, 80), suffix="png", **options):
@@ -110,10 +114,6 @@ def test_images_that_do_not_belong_to_the_joints(tmp_path):
 
 
 def test_crops_of_one_image_differ_in_their_stamp():
-    crops = [
-        SquareCrop(None, Square(0, 0, 20), 8),
-        SquareCrop(None, Square(0, 0, 20.5), 8),
-        SquareCrop(None, Square(1, 0, 20), 8),
-        SquareCrop(None, Square(0, 0, 20), 9),
-    ]
+    forms = (0, 0, 20, 8), (0, 0, 20.5, 8), (1, 0, 20, 8), (0, 0, 20, 9)
+    crops = [SquareCrop(None, Square(*square), side) for *square, side in forms]
     assert (len({crop.stamp for crop in crops}), crops[0].stamp.crop) == (4, "8 x 8 of 0.000, 0.000, 20.000")

@@ -9,9 +9,6 @@ from contml.tasks.pose import drawn_persons
 from contml.tasks.pose.bodies import LSP
 from contml.tasks.pose.drawn_persons import Piece, draw_person
 
-#: Joints that change places when an image is flipped left to right.
-LSP_MIRROR = ((0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9))
-
 # Joint of LSP -> the part of the person that must cover it.
 PARTS = {
     0: "right_leg_lower", 1: "right_leg_upper", 2: "right_leg_upper", 3: "left_leg_upper", 4: "left_leg_upper",
@@ -88,16 +85,6 @@ def test_a_disc_is_drawn_at_its_centre(place):
 
 
 # Drawing a pose
-
-
-def test_the_tables_of_joints_agree():
-    assert len(LSP.names) == 14
-    for a, b in LSP_MIRROR:
-        assert LSP.names[a].replace("right", "left") == LSP.names[b]
-    swap = dict(LSP_MIRROR) | {b: a for a, b in LSP_MIRROR}
-    pairs = {frozenset(pair) for pair in LSP.skeleton}
-    assert {frozenset(swap.get(joint, joint) for joint in pair) for pair in pairs} == pairs
-    assert {joint for pair in pairs for joint in pair} == set(range(14))
 
 
 def test_visible_joints_are_drawn_and_only_they():

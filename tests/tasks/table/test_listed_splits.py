@@ -62,10 +62,6 @@ def test_lists_that_are_refused(folder, lists, got):
     refused(lambda: ages(folder, split="lists.json"), "lists.json", got)
 
 
-def test_a_name_that_is_neither_a_column_nor_a_file(folder):
-    refused(lambda: ages(folder, split="splt"), "column splt (split)", "no such column")
-
-
 def test_a_name_without_its_folder_may_be_that_of_two_images(folder):
     (folder / "a").mkdir()
     Image.new("L", (8, 8)).save(folder / "a/03.png")

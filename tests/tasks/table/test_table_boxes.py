@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 from support.refusals import refused, refuses
 
-from contml.data.sources import BoxCrop
 from contml.tasks.table.file import file
 
 COUNT, PER_IMAGE = 12, 3
@@ -125,8 +124,3 @@ def test_labels_of_whole_images_are_refused(folder):
     (folder / "run").mkdir()
     with refuses("box", "red, a label of the kind teacher", "whole images"):
         file(str(folder / "items.csv"), {"red": "teacher:run"}, table={"box": "box"})
-
-
-def test_a_box_outside_its_image_is_a_broken_image(folder):
-    with pytest.raises(OSError, match="shows nothing of 60 x 30 pixels"):
-        BoxCrop(folder / "0.png", (70, 3, 80, 9)).read()

@@ -54,28 +54,10 @@ def grey_png(path, values, bits):
     path.write_bytes(data)
 
 
-def palette(labels):
-    picture = Image.fromarray(labels)
-    picture.putpalette(np.random.default_rng(0).integers(0, 255, 768).astype(np.uint8).tolist())
-    return picture
-
-
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_grey_of_few_bits_is_read_as_numbers(tmp_path, bits):
     values = np.random.default_rng(bits).integers(0, 1 << bits, (7, 13))
     grey_png(tmp_path / "a.png", values, bits)
-    np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
-
-
-def test_palette_of_few_bits_is_read_as_numbers(tmp_path):
-    values = np.random.default_rng(0).integers(0, 4, (7, 13)).astype(np.uint8)
-    palette(values).save(tmp_path / "a.png", bits=2)
-    np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
-
-
-def test_sixteen_bits_keep_large_numbers(tmp_path):
-    values = np.array([[0, 300], [65535, 7]], np.uint16)
-    Image.fromarray(values).save(tmp_path / "a.png")
     np.testing.assert_array_equal(read_image_map(tmp_path / "a.png"), values)
 
 

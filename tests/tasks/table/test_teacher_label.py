@@ -9,7 +9,7 @@ from support.refusals import refused, refuses
 from contml import InputError
 from contml.app.experiment import load
 from contml.data.features import write_features
-from contml.labels import TeacherLabels, WeightedLabels
+from contml.labels import TeacherLabels
 from contml.tasks.table.file import file
 
 NAMES = [f"{row:02d}.png" for row in range(20)]
@@ -55,14 +55,6 @@ def test_in_a_config(photos, tmp_path, monkeypatch):
     experiment = load("table/default", changes)
     assert isinstance(experiment.build_task().train.labels, TeacherLabels)
     assert experiment.values["task"]["labels"]["name"]["model"] == str(tmp_path / "teacher.npz")
-
-
-def test_in_short_and_in_a_sum(photos, tmp_path):
-    path, _ = teacher(tmp_path)
-    table = tmp_path / "items.csv"
-    table.write_text("file,age,id\n" + "".join(f"photos/{n},{row},{row}\n" for row, n in enumerate(NAMES)))
-    task = file(str(table), {"id": f"teacher:{path}", "age": "number:0.5"})
-    assert isinstance(task.train.labels, WeightedLabels)
 
 
 def test_images_that_the_teacher_lacks(photos, tmp_path):
