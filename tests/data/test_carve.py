@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from support.images import noise
 from support.label_spaces import SPACES
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_validation
@@ -19,20 +19,14 @@ from contml.data.split import View, query_split
 from contml.labels import ClassLabels, NumberLabels
 
 
-@dataclass(frozen=True)
-class RowRenderer:
+def draw_row(picture, row, size):
     """A picture whose colour is its row."""
-
-    def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        return Image.new("RGB", (size, size), (row, 0, 0))
+    return Image.new("RGB", (size, size), (row, 0, 0))
 
 
-@dataclass(frozen=True)
-class RowExplainer:
+def explain_rows(pair, pictures, size):
     """A picture whose colour is its two rows."""
-
-    def __call__(self, pair: tuple[int, int], pictures: tuple[Image.Image, Image.Image], size: int):
-        return [("both", Image.new("RGB", (size, size), (*pair, 0)))]
+    return [("both", Image.new("RGB", (size, size), (*pair, 0)))]
 
 
 def split_of(labels, start=0):
@@ -42,7 +36,7 @@ def split_of(labels, start=0):
         [f"{start + row}.png" for row in range(count)],
         labels,
         excluded={"without a label": 3},
-        view=View(RowRenderer(), explainer=RowExplainer()),
+        view=View(draw_row, explainer=explain_rows),
     )
 
 
@@ -113,8 +107,7 @@ def test_a_validation_split_of_the_data_is_kept():
     alone = Task(task.train, None, given.val)
     assert carved(alone).val.places == alone.val.available
     assert (alone.evaluated, alone.evaluated_name) == (given.val, "val")
-    with refuses("task", got="neither"):
-        Task(task.train, None)
+    refused(lambda: Task(task.train, None), "task", got="neither")
 
 
 def test_a_large_validation_split_has_drawn_queries(monkeypatch):
@@ -136,8 +129,7 @@ def test_a_large_validation_split_has_drawn_queries(monkeypatch):
     (Task(split_of(NumberLabels([1, 2, 3])), split_of(NumberLabels([4]), 500), val_groups=["a"] * 3), "1 groups of"),
 ])  # fmt: skip
 def test_too_few_items(task, got):
-    with refuses("validation split", got=got, allowed="at least", hint="training.select=none"):
-        carved(task)
+    refused(lambda: carved(task), "validation split", got=got, allowed="at least", hint="training.select=none")
 
 
 # -- subsets -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 from support.images import noise, split_of
-from support.refusals import refuses
+from support.refusals import refused
 
 from contml.app.report.examples import drawn
 from contml.data import BoxCrop, ImageFile, Images, Pixels, Square, SquareCrop
@@ -286,8 +286,7 @@ def test_signed_integers_of_16_bits_have_no_range():
 @pytest.mark.parametrize(("shape", "dtype"), [((4, 4), int), ((0, 4, 3), "u1"), ((4, 4, 5), "u1"), ((4, 4), "U2")])
 def test_arrays_that_are_no_images(shape, dtype):
     values = np.zeros(shape, dtype)
-    with refuses("name", got=f"{values.dtype} {list(values.shape)}", allowed="uint8"):
-        decode(values, "name")
+    refused(lambda: decode(values, "name"), "name", got=f"{values.dtype} {list(values.shape)}", allowed="uint8")
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -309,12 +308,9 @@ def test_no_other_program_is_started(tmp_path, name, monkeypatch):
 
 def test_one_place_opens_image_files():
     root = Path(__file__).parents[2]
-    places = {
-        file.relative_to(root).as_posix()
-        for folder in ("contml", "tasks")
-        for file in (root / folder).rglob("*.py")
-        if re.search(r"Image\.open\(|ImageOps\.exif_transpose", file.read_text(encoding="utf-8"))
-    }
+    files = [file for folder in ("contml", "tasks") for file in (root / folder).rglob("*.py")]
+    opens = re.compile(r"Image\.open\(|ImageOps\.exif_transpose")
+    places = {file.relative_to(root).as_posix() for file in files if opens.search(file.read_text(encoding="utf-8"))}
     assert places == {"contml/data/decode.py"}
 
 

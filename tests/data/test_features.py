@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.damage import mutations
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError, NumberLabels
 from contml.app.experiment import extract_features, load
@@ -59,13 +59,11 @@ def test_a_damaged_file_is_one_error(tmp_path, monkeypatch, ending):
 def test_a_small_file_of_features_does_not_fill_the_memory(tmp_path):
     path = tmp_path / "f.npz"
     np.savez_compressed(path, names=np.array(["a"]), features=np.zeros((1, 10_000_000)))
-    with refuses(str(path), got="unpacks to 76 MB"):
-        read_features(path)
+    refused(lambda: read_features(path), str(path), got="unpacks to 76 MB")
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000, 1000000000), }"
     path = tmp_path / "f.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
-    with refuses(str(path), got="not a file of features"):
-        read_features(path)
+    refused(lambda: read_features(path), str(path), got="not a file of features")
 
 
 def test_names_are_compared_below_their_shared_folder(tmp_path, capsys):
@@ -84,11 +82,6 @@ def test_vectors_of_no_item_are_counted(tmp_path, capsys):
     assert capsys.readouterr().err == f"{tmp_path / 'f.npz'}: 2 of 7 vectors are of no item, and not used\n"
 
 
-def test_a_folder_is_no_file_of_features(tmp_path):
-    with refuses(str(tmp_path), "a folder", "must be a file that ends in .npz, .npy, .parquet or .safetensors"):
-        with_features(a_task(), tmp_path)
-
-
 @pytest.mark.parametrize(("names", "values", "got"), [
     (["/data/a/1.jpg"], np.ones((1, 2)), "/data/a/1.jpg (5 of 5 items are missing)"),
     (["/data/a/1.jpg", "a/1.jpg"], np.eye(2), "/data/a/2.jpg (4 of 5 items are missing)"),
@@ -98,21 +91,19 @@ def test_a_folder_is_no_file_of_features(tmp_path):
 ])  # fmt: skip
 def test_files_that_do_not_fit(tmp_path, names, values, got):
     np.savez(tmp_path / "f.npz", names=np.array(names), features=values)
-    with refuses("f.npz", got=got):
-        with_features(a_task(), tmp_path / "f.npz")
+    refused(lambda: with_features(a_task(), tmp_path / "f.npz"), "f.npz", got=got)
 
 
 def test_files_that_are_no_features(tmp_path):
-    with refuses("none.npz", got="no such file", hint="contml features"):
-        read_features(tmp_path / "none.npz")
+    refused(lambda: read_features(tmp_path / "none.npz"), "none.npz", got="no such file", hint="contml features")
     with refuses("f.txt", got="'.txt'", allowed=".npz, .npy, .parquet or .safetensors"):
         read_features(tmp_path / "f.txt")
+    with refuses(str(tmp_path), "a folder", "must be a file that ends in .npz, .npy, .parquet or .safetensors"):
+        read_features(tmp_path)
     (tmp_path / "broken.npz").write_bytes(b"PK not a file")
-    with refuses("broken.npz", got="not a readable file of arrays"):
-        read_features(tmp_path / "broken.npz")
+    refused(lambda: read_features(tmp_path / "broken.npz"), "broken.npz", got="not a readable file of arrays")
     np.save(tmp_path / "few.npy", np.eye(4))
-    with refuses("few.npy", got="4 vectors for 5 items"):
-        with_features(a_task(), tmp_path / "few.npy")
+    refused(lambda: with_features(a_task(), tmp_path / "few.npy"), "few.npy", got="4 vectors for 5 items")
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet"])
@@ -180,8 +171,7 @@ def test_a_head_on_features_equals_the_whole_model(extracted):
 def test_options_that_do_not_fit_the_data(extracted, changes, subject, got):
     changes = [change.replace("FILE", str(extracted)) for change in changes]
     experiment = load("pose/synthetic", [*HEAD, *changes])
-    with refuses(subject, got):
-        experiment.build_trainer(experiment.build_task(), quiet=True)
+    refused(lambda: experiment.build_trainer(experiment.build_task(), quiet=True), subject, got)
 
 
 def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
@@ -206,8 +196,7 @@ def test_an_interrupted_extraction_resumes(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
     before = out.read_bytes()
     assert extract_features(experiment, out)[:2] == whole[:2]  # it is complete
-    with refuses(str(out), "exists already"):
-        extract_features(other, out)
+    refused(lambda: extract_features(other, out), str(out), "exists already")
     assert out.read_bytes() == before
 
 
@@ -222,12 +211,10 @@ def test_a_file_says_what_it_was_made_from(tmp_path, monkeypatch, suffix):
     assert (tmp_path / f".{out.name}.parts").is_dir()
     assert extract_features(load("pose/synthetic", SMALL), out) == (*values.shape, 0)
     assert [*tmp_path.iterdir()] == [out]
-    with refuses(str(out), "exists already"):
-        extract_features(load("pose/synthetic", [*SMALL, "seed=1"]), out)
+    refused(lambda: extract_features(load("pose/synthetic", [*SMALL, "seed=1"]), out), str(out), "exists already")
     assert out.read_bytes() == before
     write_features(out, ["a"], ["train"], values[:1])  # by another program
-    with refuses(str(out), "exists already"):
-        extract_features(load("pose/synthetic", SMALL), out)
+    refused(lambda: extract_features(load("pose/synthetic", SMALL), out), str(out), "exists already")
 
 
 def test_a_broken_image_is_named(tmp_path):

@@ -17,10 +17,6 @@ KINDS = {
 }  # fmt: skip
 
 
-def readable(suffix):
-    return suffix.lower() in IMAGE_SUFFIXES
-
-
 @pytest.fixture(autouse=True)
 def fresh():
     progress.note.cache_clear()
@@ -37,7 +33,7 @@ def photographs(root, suffix, classes="abcd", each=6):
     return root
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in KINDS if readable(suffix)])
+@pytest.mark.parametrize("suffix", [suffix for suffix in KINDS if suffix.lower() in IMAGE_SUFFIXES])
 def test_readers_of_folders_read_the_same_endings(tmp_path, suffix, capsys):
     decode_image(*[photographs(tmp_path / "other", ".jfif") / "a/0.jfif", "registers HEIF"])
     root = photographs(tmp_path / "photos", suffix)

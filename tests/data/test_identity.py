@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.images import noise
 from support.label_spaces import SPACES
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data import Pixels, Split, Task, identity
 from contml.data.identity import DataRecord, item_names, with_recorded_items
@@ -48,8 +48,7 @@ def test_a_damaged_record_is_refused(tmp_path, spoil):
     path = tmp_path / "data.safetensors"
     record_of().save(path)
     path.write_bytes(spoil(path.read_bytes()))
-    with refuses(str(path), got="cannot be read"):
-        DataRecord.load(path)
+    refused(lambda: DataRecord.load(path), str(path), got="cannot be read")
 
 
 def changes(train=TRAIN, test=TEST, **options):

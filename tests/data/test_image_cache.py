@@ -17,7 +17,7 @@ from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, sp
 from support.miniature import augmented
 from support.paths import ROOT
 from support.pose_sets import pose_files
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import InputError
 from contml.app.experiment import check, load, resume, train
@@ -272,12 +272,9 @@ def test_an_interrupt_keeps_the_decoded_images(files, folder, monkeypatch):
 
 def test_a_folder_that_is_a_file(files, tmp_path):
     (tmp_path / "file").touch()
-    with refuses(f"cache {tmp_path}/file", got="is a file"):
-        fill(files, tmp_path / "file")
-    with refuses(f"cache {tmp_path}/file/in it", got="Not a directory"):
-        fill(files, tmp_path / "file" / "in it")
-    with refuses(f"{tmp_path}/images", got="exists already and is not empty"):
-        fill(files, tmp_path / "images")
+    refused(lambda: fill(files, tmp_path / "file"), f"cache {tmp_path}/file", got="is a file")
+    refused(lambda: fill(files, tmp_path / "file" / "in it"), f"cache {tmp_path}/file/in it", got="Not a directory")
+    refused(lambda: fill(files, tmp_path / "images"), f"{tmp_path}/images", got="exists already and is not empty")
 
 
 @pytest.mark.parametrize("name", [INDEX, PIXELS])
@@ -324,8 +321,7 @@ def test_a_pipe_in_place_of_a_file(files, folder, name):
     fill(files, folder)
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    with refuses(str(folder / name), got="not a file"):
-        fill(files, folder)
+    refused(lambda: fill(files, folder), str(folder / name), got="not a file")
 
 
 def test_images_that_come_from_no_file(folder):

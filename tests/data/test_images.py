@@ -12,7 +12,7 @@ from support.choices import spread
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of, spoil
 from support.miniature import augmented
 from support.processes import restore_ctrl_c, start_group
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import NumberLabels
 from contml.data import Images, Pixels, Split
@@ -64,8 +64,7 @@ def test_an_evaluation_inside_an_epoch_and_an_unfinished_epoch(files):
 
 
 def test_ranks_that_cannot_share_a_batch(files):
-    with refuses("crop", "300", "1 to resize, 256"):
-        Images(crop=300)
+    refused(lambda: Images(crop=300), "crop", "300", "1 to resize, 256")
     with refuses("batch_size", got="6 images", allowed="4 processes"):
         next(Images().train_batches(split_of(files), Shuffled(12, 6), epoch=0, part=(0, 4)))
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from support.images import AUGMENTED, Shuffled, assert_same, noise, split_of
 from support.miniature import augmented
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data import Images, loader
 from contml.data.batch import cut
@@ -185,8 +185,7 @@ def test_a_worker_that_is_killed_is_one_line():
     next(read)
     (process,) = multiprocessing.active_children()
     os.kill(process.pid, signal.SIGKILL)
-    with refuses("a worker process", got="ended", hint="fewer workers"):
-        list(read)
+    refused(lambda: list(read), "a worker process", got="ended", hint="fewer workers")
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [([31, 32, 3], "uint8"), ([32, 32, 3], "float64")])

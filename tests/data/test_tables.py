@@ -6,7 +6,7 @@ import json
 import pyarrow
 import pytest
 from pyarrow import parquet
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml.data.decode import IMAGE_SUFFIXES
 from contml.data.table_columns import _joined
@@ -44,8 +44,7 @@ def test_quotes_and_separators(write, name, content, cells):
 
 def test_a_quotation_mark_that_swallows_rows_is_refused(write):
     swallowed = 'image,x\n1.jpg,"Open the door\n2.jpg,a dog, running\n3.jpg,says stop"\n4.jpg,a cat\n'
-    with refuses("a.csv:2", "3 lines, which look like rows", hint="double it"):
-        read_table(write("a.csv", swallowed))
+    refused(lambda: read_table(write("a.csv", swallowed)), "a.csv:2", "3 lines, which look like rows", hint="double it")
 
 
 @pytest.mark.parametrize(("content", "lines"), [
@@ -73,8 +72,7 @@ def test_line_ends_and_encodings(write, content, lines):
     ("c.csv", "image,text\n1.png,a dog\n2.png,a dog, running\n", ("c.csv:3", "", "", "double quotes")),
 ])  # fmt: skip
 def test_what_is_refused(write, name, content, fields):
-    with refuses(*fields):
-        read_table(write(name, content))
+    refused(lambda: read_table(write(name, content)), *fields)
 
 
 def test_typed_missing_values(write, tmp_path):
@@ -110,11 +108,9 @@ def test_excel(tmp_path):
     assert texts(path) == {"image": ["1.jpg", "2.jpg"], "x": ["1", ""]}
     assert read_table(path).where(1) == f"{path}:4"
     path = save({"one": rows, "two": rows[:2]})
-    with refuses("a.xlsx", "one, two", hint="sheet=one"):
-        read_table(path)
+    refused(lambda: read_table(path), "a.xlsx", "one, two", hint="sheet=one")
     assert texts(path, sheet="two") == {"image": ["1.jpg"], "x": ["1"]}
-    with refuses("a.xlsx", "merged cells (B2:B3)"):
-        read_table(save({"one": rows}, merge="B2:B3"))
+    refused(lambda: read_table(save({"one": rows}, merge="B2:B3")), "a.xlsx", "merged cells (B2:B3)")
     with refuses("a.xlsx: cell B2", "a formula without a value"):
         read_table(save({"one": [["image", "x"], ["1.jpg", "=1+1"]]}))
 
@@ -138,8 +134,7 @@ def test_limits(write, tmp_path):
     assert (tmp_path / "c.parquet").stat().st_size < 100_000
     with refuses("c.parquet", "column image unpacks to 20,000,000 bytes"):
         read_table(tmp_path / "c.parquet", TableOptions(max_bytes=10_000_000))
-    with refuses("c.parquet", "20,000 rows"):
-        read_table(tmp_path / "c.parquet", TableOptions(max_rows=1000))
+    refused(lambda: read_table(tmp_path / "c.parquet", TableOptions(max_rows=1000)), "c.parquet", "20,000 rows")
 
 
 @pytest.mark.parametrize("content", [
@@ -147,13 +142,7 @@ def test_limits(write, tmp_path):
     b"image,x\n1.jpg,\0\n",
 ])  # fmt: skip
 def test_a_file_of_another_kind_under_the_name_of_a_text_is_refused(write, content):
-    with refuses("a.csv", "NUL bytes", hint="encoding="):
-        read_table(write("a.csv", content), SetByAnOption())
-
-
-def test_the_encoding_that_the_hint_names_reads_the_file(write):
-    path = write("a.csv", "image,x\n1.jpg,ä\n".encode("utf-16-le"))
-    assert texts(path, encoding="utf-16-le") == {"image": ["1.jpg"], "x": ["ä"]}
+    refused(lambda: read_table(write("a.csv", content), SetByAnOption()), "a.csv", "NUL bytes", hint="encoding=")
 
 
 @pytest.mark.parametrize("unit", ["s", "ns"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 from support.models import four_corners
-from support.refusals import refuses
+from support.refusals import refused, refuses
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from contml import EmbeddingStep, LogRatioLoss, NumberLabels, Trainer
@@ -82,8 +82,7 @@ class Endless(IterableDataset):
     (iter(PIXELS), "images", "iterator"),
 ])  # fmt: skip
 def test_images_that_are_refused(images, subject, got):
-    with refuses(subject, got=got):
-        Split(images, NAMES, LABELS)
+    refused(lambda: Split(images, NAMES, LABELS), subject, got=got)
 
 
 def test_a_data_set_of_hugging_face(tmp_path):
@@ -111,8 +110,7 @@ def test_groups_of_a_split_are_numbers_or_names(groups):
 
 
 def test_labels_of_a_split_are_a_label_space():
-    with refuses("labels", got="a Tensor", hint="NumberLabels"):
-        Split(PIXELS, NAMES, torch.arange(6))
+    refused(lambda: Split(PIXELS, NAMES, torch.arange(6)), "labels", got="a Tensor", hint="NumberLabels")
 
 
 def trainer(split=None, sampler=None, **options):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from support.refusals import refuses
+from support.refusals import refused, refuses
 
 from contml import NumberLabels
 from contml.app.experiment import load
@@ -80,12 +80,9 @@ def test_invalid_results_and_options_of_transforms():
     small = torchvision_transform("torchvision:CenterCrop")(size=12, resize=24, crop=16)
     with refuses("torchvision:CenterCrop", got="12 x 12 pixels", allowed="16"):
         small(image(), np.random.default_rng(0))
-    with refuses("scale_jitter", "16", "0 to crop - 1, 15"):
-        CropTransform(16, resize=24, crop=16)
-    with refuses("shift", "-1", "at least 0"):
-        CropTransform(shift=-1, resize=24, crop=16)
-    with refuses("flip", "sometimes", "batch, image, none"):
-        Images(flip="sometimes")
+    refused(lambda: CropTransform(16, resize=24, crop=16), "scale_jitter", "16", "0 to crop - 1, 15")
+    refused(lambda: CropTransform(shift=-1, resize=24, crop=16), "shift", "-1", "at least 0")
+    refused(lambda: Images(flip="sometimes"), "flip", "sometimes", "batch, image, none")
 
 
 @pytest.mark.parametrize("transform", [*TRANSFORMS, "torchvision:RandomResizedCrop"])

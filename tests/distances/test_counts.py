@@ -99,23 +99,6 @@ def test_one_product_serves_both_items_of_a_pair(kind, seed, items, blocks, shar
         assert torch.equal(one.tied, tied)
 
 
-@pytest.mark.parametrize("dim", [7, 64, 513])
-def test_copies_in_other_blocks_tie_exactly(dim, monkeypatch):
-    # Products of other shapes differ in the last bit; a copy of an item must come out at the very same distance.
-    monkeypatch.setattr(ranks, "_ROWS", 16)
-    monkeypatch.setattr(ranks, "_COLUMNS", 37)
-    generator = torch.Generator().manual_seed(0)
-    base = torch.nn.functional.normalize(torch.randn(60, dim, generator=generator))
-    gallery = torch.cat((base, base.flip(0), base[:11]))
-    queries = torch.nn.functional.normalize(torch.randn(40, dim, generator=generator))
-    radii = radii_of_items(queries, base)
-    found = count_nearer(queries, gallery, radii)
-    assert set(found.tied.tolist()) == {2, 3}
-    nearer, tied = brute_force(queries, gallery, radii)
-    assert torch.equal(found.nearer, nearer)
-    assert torch.equal(found.tied, tied)
-
-
 def test_near_ties_that_float32_cannot_tell_apart():
     generator = torch.Generator().manual_seed(0)
     centre = torch.randn(1, 256, generator=generator, dtype=torch.float64)

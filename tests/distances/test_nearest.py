@@ -452,11 +452,8 @@ def test_the_docs_name_every_label_space():
     start = lines.index(next(line for line in lines if line.startswith("| label space (`LABELS`)")))
     named = [line.split("`")[1] for line in lines[start + 2 : lines.index("", start)]]
     assert sorted(named) == sorted(spaces_.LABELS)
-    searching = {
-        name
-        for name, space in spaces_.LABELS.items()
-        if space._nearest is not spaces_.LabelSpace._nearest
-        or space._compared_by is not spaces_.LabelSpace._compared_by
-    }
+    spaces, base = spaces_.LABELS.items(), spaces_.LabelSpace
+    searching = {name for name, space in spaces if space._nearest is not base._nearest}
+    searching |= {name for name, space in spaces if space._compared_by is not base._compared_by}
     second = [line.split("|")[1] for line in lines[lines.index("", start) :] if line.startswith("| `")]
     assert searching == {name for cell in second for name in re.findall("`(.+?)`", cell)}

@@ -20,10 +20,10 @@ def test_subtracted_distances_have_the_bits_of_torch(dim, dtype):
     assert torch.equal(squared_distances_of(x.T.contiguous().T, y, rows, cols), expected)
 
 
-@pytest.mark.parametrize(
-    ("size", "levels", "threads"),
-    pairwise([(1, 700), (9, 700), (250, 700), (1, 3000), (250, 3000)], [2, 30, 10**6], [1, 3]),
-)
+SIZES = [(1, 700), (9, 700), (250, 700), (1, 3000), (250, 3000)]
+
+
+@pytest.mark.parametrize(("size", "levels", "threads"), pairwise(SIZES, [2, 30, 10**6], [1, 3]))
 def test_the_oracle_equals_sorting_all_label_distances(size, levels, threads, monkeypatch):
     k, items = size
     random = torch.Generator().manual_seed(k + levels)

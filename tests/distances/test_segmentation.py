@@ -9,14 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from PIL import Image
-from support.paths import DATA_ROOT
+from support.paths import DATA_ROOT as DATA
 from support.refusals import refused
 
 from contml.distances import segmentation_distance
 from contml.distances.segmentation import _by_product, pack_maps
 from contml.labels import SegmentationLabels
-
-DATA = DATA_ROOT
 
 
 def confusion(a, b, classes, ignore=None):

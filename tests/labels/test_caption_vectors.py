@@ -15,15 +15,9 @@ from contml.testing import check_label_space
 
 WORDS = ["dog", "cat", "runs", "red", "grass", "ball", "sky", "two"]
 VECTORS = dict(zip(WORDS, np.random.default_rng(0).normal(size=(8, 3)), strict=True))
-CAPTIONS = [
-    ["a dog runs", "Red dog, red dog"],
-    ["cat"],
-    ["two red cats on grass", "a cat"],
-    ["red dog red dog", "dog runs"],
-    ["dog", "dog", "dog"],
-    ["a ball in the sky", "unicorn"],
-    ["two balls, two dogs, two cats", "grass", "grass sky"],
-]
+CAPTIONS = [["a dog runs", "Red dog, red dog"], ["cat"], ["two red cats on grass", "a cat"]]
+CAPTIONS += [["red dog red dog", "dog runs"], ["dog", "dog", "dog"], ["a ball in the sky", "unicorn"]]
+CAPTIONS += [["two balls, two dogs, two cats", "grass", "grass sky"]]
 
 
 def random_captions(seed, items=25):
@@ -98,10 +92,10 @@ ENCODERS["f"] = letters, encoded_vector
 TURNED = [captions[::way] for way in (1, -1) for captions in random_captions(0, 13)]
 
 
-@pytest.mark.parametrize(
-    ("captions", "weights", "name", "sets"),
-    pairwise([CAPTIONS, TURNED], ["idf", "count", {"dog": 0.1, "grass": 40.0}], ENCODERS, ["mean", "minima"]),
-)
+OPTIONS = pairwise([CAPTIONS, TURNED], ["idf", "count", {"dog": 0.1, "grass": 40.0}], ENCODERS, ["mean", "minima"])
+
+
+@pytest.mark.parametrize(("captions", "weights", "name", "sets"), OPTIONS)
 def test_equals_the_slow_loop(captions, weights, name, sets):
     encoder, vector_of = ENCODERS[name]
     space = CaptionVectorLabels(captions, encoder, VECTORS, weights=weights, sets=sets)

@@ -247,8 +247,7 @@ class Elementwise(spaces.NumberLabels):
 def test_distances_of_another_shape():
     labels = Elementwise([1.0, 2.0, 3.0, 4.0])
     for call in (labels.pairwise, lambda: spaces.ThresholdLabels(labels, 1.0).pairwise()):
-        with refuses("Elementwise.distances", got="[4]", allowed="must be [4, 4]"):
-            call()
+        refused(call, "Elementwise.distances", got="[4]", allowed="must be [4, 4]")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

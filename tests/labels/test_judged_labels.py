@@ -103,11 +103,9 @@ def test_a_batch_has_the_lists_of_its_queries_and_a_subset_keeps_those_with_two_
             items = {i: (3 - g) / 3 for i, g in by_query[query].items() if i in inside}
             if len(set(items.values())) > 1:
                 expected[query] = items
-        lists = labels[rows].within()
-        found = {
-            int(rows[positions[0]]): dict(zip(rows[positions[1:]].tolist(), distances[1:].tolist(), strict=True))
-            for positions, distances in lists
-        }
+        found = {}
+        for (query, *others), distances in labels[rows].within():
+            found[int(rows[query])] = dict(zip(rows[others].tolist(), distances[1:].tolist(), strict=True))
         assert found == expected
         part = labels[rows].as_root()
         assert {int(rows[q]) for q in part.queries} == set(expected)

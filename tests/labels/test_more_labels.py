@@ -111,12 +111,11 @@ def turn(a, b):
     return math.degrees(abs(math.atan2(math.sin(p - q), math.cos(p - q))))
 
 
+views = st.lists(st.tuples(st.floats(48, 48.02), st.floats(11, 11.02), headings), min_size=2, max_size=8)
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    drawn=st.lists(st.tuples(st.floats(48, 48.02), st.floats(11, 11.02), headings), min_size=2, max_size=8),
-    weight=st.floats(1e-3, 100),
-    unit=st.sampled_from(["m", "km"]),
-)
+@given(drawn=views, weight=st.floats(1e-3, 100), unit=st.sampled_from(["m", "km"]))
 def test_places_with_headings_equal_the_loop(drawn, weight, unit):
     drawn.append(drawn[0])
     space = GeoLabels([item[:2] for item in drawn], [item[2] for item in drawn], weight, unit)

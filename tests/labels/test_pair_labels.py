@@ -8,18 +8,23 @@ from hypothesis import given, settings, strategies as st
 from support.label_spaces import judged, tags, vectors, with_gaps
 from support.refusals import refused, refuses
 
-from contml.contracts import JudgedTogether, Part
+from contml.contracts import Part
 from contml.data.split import refuse_equal
-from contml.labels import NearestLabels, NumberLabels, PairLabels, ThresholdLabels, WeightedLabels, nearest
+from contml.labels import (
+    NearestLabels,
+    NumberLabels,
+    PairLabels,
+    ThresholdLabels,
+    TripletLabels,
+    WeightedLabels,
+    nearest,
+)
 from contml.losses.graded_pairs import median_distance
 from contml.sampling import DenseSampler, JudgedSampler, UniformSampler
 
 ITEMS = 9
-JUDGMENTS = st.lists(
-    st.tuples(st.integers(0, ITEMS - 1), st.integers(0, ITEMS - 1), st.integers(0, 640)).filter(lambda j: j[0] != j[1]),
-    min_size=1,
-    max_size=30,
-)
+JUDGED = st.tuples(st.integers(0, ITEMS - 1), st.integers(0, ITEMS - 1), st.integers(0, 640))
+JUDGMENTS = st.lists(JUDGED.filter(lambda j: j[0] != j[1]), min_size=1, max_size=30)
 
 
 def of(judgments):
@@ -122,13 +127,6 @@ def test_positives_are_the_nearest_of_those_that_were_judged():
 # what needs label distances of all items
 
 
-def test_labels_that_know_everything_say_so():
-    assert not vectors().is_partial
-    assert vectors().known() is None
-    assert torch.equal(vectors().filled([1], [2, 3]), vectors().pairwise([1], [2, 3]))
-    assert not WeightedLabels({vectors(): 1.0, tags(): 1.0}).is_partial
-
-
 def test_two_items_without_a_shared_label_are_not_known():
     labels = with_gaps()
     present = labels.present
@@ -212,22 +210,14 @@ def test_batches_are_full_and_distinct_and_hold_an_anchor_with_two_others():
 
 
 def test_a_whole_group_is_never_divided():
-    class Triplets:
-        """Ten triplets of 12 items."""
-
-        def __len__(self):
-            return 12
-
-        def judged_together(self):
-            rows = torch.tensor([[n, (n + 1) % 12, (n + 5) % 12] for n in range(10)])
-            return JudgedTogether(rows.flatten(), torch.arange(0, 31, 3), whole=True)
-
-    sampler, triplets = JudgedSampler(7, labels=Triplets()), Triplets().judged_together().rows.view(-1, 3).tolist()
+    triplets = [[n, (n + 1) % 12, (n + 5) % 12] for n in range(10)]
+    labels = TripletLabels(triplets, [0] * 10, 12)
+    sampler = JudgedSampler(7, labels=labels)
     for epoch in range(4):
         batches = [set(sampler.batch(epoch, step)) for step in range(len(sampler))]
         missing = [triplet for triplet in triplets if not any(set(triplet) <= batch for batch in batches)]
         assert len(missing) <= 2  # the last batch of an epoch is the last of its triplets that fits
-    refused(lambda: JudgedSampler(2, labels=Triplets()), "batch_size", got="2", allowed="at least 3")
+    refused(lambda: JudgedSampler(2, labels=labels), "batch_size", got="2", allowed="at least 3")
 
 
 def test_the_judged_sampler_needs_judgments():

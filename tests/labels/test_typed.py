@@ -78,11 +78,8 @@ def test_a_typed_label_is_at_distance_0_from_its_item_alone(name):
 def test_a_pose_is_typed_as_a_file_holds_it():
     joints = np.random.default_rng(0).normal(size=(3, 5, 2)) * 100
     for labels in (spaces.PoseLabels(joints), spaces.PoseLabels(joints, normalize=True)):
-        for pose in (
-            joints[1].tolist(),
-            {"joints": joints[1].tolist()},
-            {"people": [{"name": "a.jpg", "joints": joints[1].tolist(), "visible": [1] * 5}]},
-        ):
+        person = {"name": "a.jpg", "joints": joints[1].tolist(), "visible": [1] * 5}
+        for pose in (joints[1].tolist(), {"joints": joints[1].tolist()}, {"people": [person]}):
             distances = labels.joined(labels.item(json.loads(json.dumps(pose)))).pairwise([3], range(3))[0]
             assert distances.argmin() == 1
             assert float(distances[1]) <= 1e-9 * float(distances[0])

@@ -37,10 +37,8 @@ OPTIONS = {
 WRITERS = LAYOUTS | {"classes/cars, new": write_cars_new, "table/file": write_class_table}
 WRITERS |= {"table/folders": write_folders, "table/captions": write_csv}
 KARPATHY = {"captions/flickr, karpathy": lambda folder: write_karpathy(folder, coco=False)}
-SHORT = [
-    *("model.backbone=small_cnn", "model.weights=none", "model.dim=8", "images.resize=36", "images.crop=32"),
-    *("images.workers=0", "sampler.batches=2", "training.epochs=1", "training.select=none"),
-]
+SHORT = ["model.backbone=small_cnn", "model.weights=none", "model.dim=8", "images.resize=36", "images.crop=32"]
+SHORT += ["images.workers=0", "sampler.batches=2", "training.epochs=1", "training.select=none"]
 
 
 @pytest.fixture(scope="session")
@@ -310,9 +308,7 @@ DAMAGED = {
         (lambda x: ["1 2", *x[1:]], "images.txt: image 1", "7.jpg, but image_class_labels.txt gives class 2, 002."),
         (lambda x: ["1 1", *x], ":2", "image_id 1 appears twice, first in line 1"),
     ],
-    ("classes/cub", "CUB_200_2011/classes.txt"): [
-        (lambda x: x[:100], "", "no class 101, the class of image 41 (101.Black"),
-    ],
+    ("classes/cub", "CUB_200_2011/classes.txt"): [(lambda x: x[:100], "", "no class 101, the class of image 41 (101")],
     ("classes/cub", "CUB_200_2011/bounding_boxes.txt"): [
         (lambda x: ["1 2.0 3.0 4.0", *x[1:]], ":1", "'1 2.0 3.0 4.0'", "image_id x y width height"),
     ],
@@ -324,7 +320,7 @@ DAMAGED = {
     ],
     ("classes/sop", "Stanford_Online_Products/Ebay_train.txt"): [
         (lambda x: x[1:], ":1", "'1 1 2 cabinet_final/111085122872_0.JPG'", "image_id class_id super_class_id path"),
-        (lambda x: x[:-5], "", "35 train images of 7 classes (without 8)", "40 of 8", "missing=drop"),
+        (lambda x: x[:-20], "", "20 train images of 4 classes (without 5, 6, 7, ...)", "40 of 8", "missing=drop"),
     ],
     ("classes/sop", "Stanford_Online_Products/Ebay_test.txt"): [
         (lambda x: [*x[:-1], x[-1][:9]], ":21", "'60 11322", "image_id"),

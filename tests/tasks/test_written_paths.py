@@ -43,10 +43,8 @@ def read(kind, folder, written):
             return table(str(images / "t.csv"), {"map": {"kind": "map", "side": 4}}, image="image")
         case "pose":
             joints = np.random.default_rng(0).uniform(1, 7, (20, 3, 2)).tolist()
-            people = [
-                {"name": name, "joints": pose, "split": part}
-                for name, pose, part in zip(written, joints, SPLIT, strict=True)
-            ]
+            rows = zip(written, joints, SPLIT, strict=True)
+            people = [{"name": name, "joints": pose, "split": part} for name, pose, part in rows]
             (images / "joints.json").write_text(json.dumps({"people": people}))
             return table(str(images / "joints.json"), {"joints": "pose"})
         case _:

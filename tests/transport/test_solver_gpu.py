@@ -22,14 +22,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed: torch br
 def test_in_the_interpreter():
     # In a process of its own: whether Triton interprets is decided when it is imported.
     cases = ROOT / "tests" / "support" / "interpreted_transport.py"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-1000:]
     assert "skipped" not in run.stdout
 
@@ -49,11 +44,9 @@ def test_compiles_for_hopper_without_spills(tile, tmp_path, monkeypatch):
     types = {"words": "*i64", "counts": "*i32", "places": "*i64", "starts": "*i64", "totals": "*i32", "keys": "*i64"}
     types |= {"costs": "*fp32", "rows": "*i64", "cols": "*i64", "out": "*fp64", "width": "i32", "stride": "i32"}
     types |= {"offset": "i32", "tile": "constexpr", "same": "constexpr"}
-    built = triton.compile(
-        ASTSource(solver._solve_pair, types, constexprs={"tile": tile, "same": True}),
-        target=GPUTarget("cuda", 90, 32),
-        options={"num_warps": solver._WARPS[tile], "enable_fp_fusion": False},
-    )
+    source = ASTSource(solver._solve_pair, types, constexprs={"tile": tile, "same": True})
+    options = {"num_warps": solver._WARPS[tile], "enable_fp_fusion": False}
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     path = tmp_path / "kernel.cubin"
     path.write_bytes(built.asm["cubin"])
     usage = subprocess.run([tools / "cuobjdump", "-res-usage", path], capture_output=True, text=True, check=True).stdout

@@ -44,12 +44,6 @@ def vectors_of(split):
     return dict(zip(split.labels.words, split.labels._costs.vectors, strict=True))
 
 
-def test_the_default_is_the_distance_of_the_paper():
-    task = synthetic(**SMALL)
-    captions, vectors = task.train.labels.captions, vectors_of(task.train)
-    assert torch.equal(task.train.labels.pairwise(), CaptionLabels(captions, vectors).pairwise())
-
-
 def test_idf_is_that_of_the_training_captions_in_every_split():
     task = synthetic(**SMALL, word_weights="idf")
     weights = idf_weights(task.train.labels.captions, [*task.val.labels.captions, *task.test.labels.captions])

@@ -9,13 +9,11 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 from support.class_copies import edit, published, rejected
 from support.class_layouts import records, write_cars_new, write_cars_old, write_cub
-from support.paths import DATA_ROOT
+from support.paths import DATA_ROOT as DATA, needs
 
 from contml.data import ImageFile
 from contml.tasks.classes.cars import cars
 from contml.tasks.classes.cub import cub
-
-DATA = DATA_ROOT
 
 # CUB-200-2011
 
@@ -49,17 +47,6 @@ def test_boxes_of_birds(tmp_path, monkeypatch):
     assert task.train.image(0).size == (8, 12)  # ends where the image does
     with pytest.raises(OSError, match=r"its box \(90, 3, 99, 12\) shows nothing of 28 x 22 pixels"):
         task.train.image(1)
-
-
-def test_an_incomplete_copy_of_birds(tmp_path, monkeypatch):
-    root = write_cub(tmp_path)
-    fields = ("images.txt", "40 train images of 8 classes (without 9, 10, 11, ...)", "5,864 of 100", "missing=drop")
-    rejected(fields, cub, root)
-    published(monkeypatch, "cub")
-    for file in ("images.txt", "image_class_labels.txt"):
-        edit(root / file, lambda lines: lines[:-1])
-    rejected(("images.txt", "19 test images of 4 classes", "20 of 4"), cub, root)
-    assert len(cub(str(root), missing="drop").test) == 19
 
 
 # Cars-196
@@ -155,9 +142,7 @@ def test_damaged_files_of_cars(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (DATA / "cars196_small").is_dir(), reason="no pack cars196_small: set CONTML_DATA to its folder"
-)
+@needs("cars196_small")
 def test_the_published_devkit(tmp_path, monkeypatch):
     """The true files: 8,144 labelled records, of which the pack has some pictures under other names."""
     (tmp_path / "devkit").symlink_to(DATA / "cars196_small/devkit")

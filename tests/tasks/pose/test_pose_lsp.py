@@ -9,8 +9,7 @@ from support.refusals import refused, refuses
 
 from contml.tasks.pose.lsp import _people, lsp
 
-DATA = DATA_ROOT
-LAYOUT = DATA / "pose_lspet" / "official_layout"
+LAYOUT = DATA_ROOT / "pose_lspet" / "official_layout"
 needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 SMALL = {"side": 64, "min_joints": 9}
 

@@ -43,12 +43,8 @@ def write(path, rows, name="dials/{}.png", header="a,b,score"):
 def values_of(split):
     """The judged distances by the names of both items."""
     pairs = split.labels.judged_pairs
-    return {
-        frozenset(split.names[row] for row in rows): (distance, count)
-        for rows, distance, count in zip(
-            pairs.rows.tolist(), pairs.distances.tolist(), pairs.counts.tolist(), strict=True
-        )
-    }
+    names = [frozenset(split.names[row] for row in rows) for rows in pairs.rows.tolist()]
+    return dict(zip(names, zip(pairs.distances.tolist(), pairs.counts.tolist(), strict=True), strict=True))
 
 
 def test_scores_are_similarities_and_repeats_are_averaged(folder):

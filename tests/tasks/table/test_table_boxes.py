@@ -15,11 +15,8 @@ COUNT, PER_IMAGE = 12, 3
 def boxes():
     """x, y, width and height of three boxes in each image, whose red is the number of the row."""
     random = np.random.default_rng(0)
-    return [
-        (20 * place + int(random.integers(6)), int(random.integers(6)), *random.integers(5, 12, 2).tolist())
-        for _ in range(COUNT)
-        for place in range(PER_IMAGE)
-    ]
+    places = [20 * place for _ in range(COUNT) for place in range(PER_IMAGE)]
+    return [(x + int(random.integers(6)), int(random.integers(6)), *random.integers(5, 12, 2).tolist()) for x in places]
 
 
 @pytest.fixture

@@ -10,10 +10,8 @@ from support.tables import dials, write_table
 from contml._support.tensors import load_tensors
 from contml.app import experiment
 
-TINY = [
-    *("images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"),
-    *("model.dim=8", "sampler.batches=3", "training.epochs=1"),
-]
+TINY = ["images.resize=32", "images.crop=32", "transform.scale_jitter=2", "transform.shift=1", "images.workers=0"]
+TINY += ["model.dim=8", "sampler.batches=3", "training.epochs=1"]
 
 
 @pytest.fixture(autouse=True)

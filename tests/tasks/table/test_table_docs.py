@@ -36,18 +36,14 @@ def test_the_snippet_draws_a_table_that_trains(tmp_path, monkeypatch, capsys):
     printed = {}
     for command in (first, second, third):
         monkeypatch.setattr(sys, "argv", ["contml", "check", *shlex.split(command), *tiny])
-        main_ends_well()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
         printed[command] = " ".join(capsys.readouterr().out.split())
     assert "another class" in printed[third]
     (shown,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     for line in shown.splitlines():
         assert " ".join(line.split()).removesuffix(" ...") in printed[second]
-
-
-def main_ends_well():
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert not stop.value.code
 
 
 def test_all_kinds_are_listed_in_order():

@@ -166,16 +166,12 @@ def test_groups_by_a_column(folder):
     assert set(np.unique(every.train.view.renderer.map(0))) <= set(range(7))
 
 
-@pytest.mark.parametrize(
-    ("groups", "got", "allowed"),
-    [
-        (("wall", "walls"), "walls", "'surface'"),
-        (("wall", "walls"), "walls", "void, wall, "),
-        (("wall", "floor+wall"), "wall is in two groups", "one"),
-    ],
-)
-def test_bad_groups(folder, groups, got, allowed):
-    refused(lambda: maps(folder, names="classes.csv", column="surface", groups=groups), "groups", got, allowed)
+def test_bad_groups(folder):
+    def read(*groups):
+        return maps(folder, names="classes.csv", column="surface", groups=groups)
+
+    refused(lambda: read("wall", "walls"), "groups", "walls", "void, wall, ")
+    refused(lambda: read("wall", "floor+wall"), "groups", "wall is in two groups", "one")
 
 
 def test_class_numbers_that_are_not_in_the_table(folder):

@@ -17,6 +17,7 @@ from contml.tasks.table.file import file
 
 COUNT, SIDE = 20, 20
 SPLIT = ["train"] * 12 + ["query"] * 3 + ["test"] * 5
+NAMES = [f"{number:02}.png" for number in range(COUNT)]
 
 
 def poses(joints=4):
@@ -32,16 +33,14 @@ def folder(tmp_path):
 
 
 def write_arrays(folder, joints, visible=None, **others):
-    arrays = {"names": [f"{number:02}.png" for number in range(COUNT)], "joints": joints, "split": SPLIT, **others}
+    arrays = {"names": NAMES, "joints": joints, "split": SPLIT, **others}
     np.savez(folder / "joints.npz", **arrays, **({} if visible is None else {"visible": visible}))
     return str(folder / "joints.npz")
 
 
 def write_people(folder, joints, visible=None, first=()):
-    people = [
-        {"name": f"{number:02}.png", "joints": pose, "split": part}
-        for number, (pose, part) in enumerate(zip(joints.tolist(), SPLIT, strict=True))
-    ]
+    rows = zip(NAMES, joints.tolist(), SPLIT, strict=True)
+    people = [{"name": name, "joints": pose, "split": part} for name, pose, part in rows]
     for number, person in enumerate(people):
         person |= {} if visible is None else {"visible": visible[number].tolist()}
     people[0] |= dict(first)
@@ -53,20 +52,16 @@ def write_columns(folder, joints, visible=None):
     names = [f"{axis}{joint}" for joint in range(joints.shape[1]) for axis in ("xy" if visible is None else "xyv")]
     values = joints if visible is None else np.concatenate((joints, visible[..., None]), 2)
     with (folder / "own.csv").open("w", newline="") as stream:
-        rows = [
-            [f"images/{n:02}.png", part, *row]
-            for n, (part, row) in enumerate(zip(SPLIT, values.reshape(COUNT, -1), strict=True))
-        ]
+        cells = zip(NAMES, SPLIT, values.reshape(COUNT, -1), strict=True)
+        rows = [[f"images/{name}", part, *row] for name, part, row in cells]
         csv.writer(stream).writerows([["image", "split", *names], *rows])
     return str(folder / "own.csv"), {",".join(names): "pose"}
 
 
 def write_cells(folder, joints, visible=None, **first):
     values = joints if visible is None else np.concatenate((joints, visible[..., None]), 2)
-    rows = [
-        {"image": f"images/{number:02}.png", "split": part, "pose": pose}
-        for number, (part, pose) in enumerate(zip(SPLIT, values.tolist(), strict=True))
-    ]
+    cells = zip(NAMES, SPLIT, values.tolist(), strict=True)
+    rows = [{"image": f"images/{name}", "split": part, "pose": pose} for name, part, pose in cells]
     rows[0] |= first
     (folder / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return str(folder / "own.jsonl")
@@ -205,9 +200,8 @@ def test_cells_that_are_no_poses(folder, cell, got):
     ],
 )
 def test_arrays_of_other_shapes(folder, arrays, got):
-    values = {"names": [f"{n:02}.png" for n in range(COUNT)], "joints": poses(), "split": SPLIT, **arrays}
-    np.savez(folder / "own.npz", **values)
-    refused(lambda: file(str(folder / "own.npz"), {"joints": "pose"}), "own.npz", got)
+    path = write_arrays(folder, **{"joints": poses(), **arrays})
+    refused(lambda: file(path, {"joints": "pose"}), "joints.npz", got)
 
 
 def test_files_that_are_no_files_of_joints(folder):
@@ -222,8 +216,7 @@ def test_files_that_are_no_files_of_joints(folder):
 
 
 def test_names_may_be_bytes(folder):
-    names = np.array([f"{number:02}.png" for number in range(COUNT)]).astype("S")
-    task = file(write_arrays(folder, poses(), names=names), {"joints": "pose"})
+    task = file(write_arrays(folder, poses(), names=np.array(NAMES).astype("S")), {"joints": "pose"})
     assert task.train.name(3) == "images/03.png"
 
 
