@@ -30,14 +30,9 @@ def explain_rows(pair, pictures, size):
 
 
 def split_of(labels, start=0):
-    count = len(labels)
-    return Split(
-        [Pixels(pixels) for pixels in noise(count, 4, 4, seed=start)],
-        [f"{start + row}.png" for row in range(count)],
-        labels,
-        excluded={"without a label": 3},
-        view=View(draw_row, explainer=explain_rows),
-    )
+    images = [Pixels(pixels) for pixels in noise(len(labels), 4, 4, seed=start)]
+    names, view = [f"{start + row}.png" for row in range(len(labels))], View(draw_row, explainer=explain_rows)
+    return Split(images, names, labels, excluded={"without a label": 3}, view=view)
 
 
 def classes(numbers):

@@ -16,12 +16,8 @@ from contml.labels import NumberLabels
 
 def split_of(items, folder="", **options):
     """A split of items by name, each with a number as its label."""
-    return Split(
-        [Pixels(pixels) for pixels in noise(len(items), 4, 4)],
-        [folder + name for name in items],
-        NumberLabels(torch.tensor([float(value) for value in items.values()])),
-        **options,
-    )
+    images, labels = [Pixels(pixels) for pixels in noise(len(items), 4, 4)], NumberLabels([*map(float, items.values())])
+    return Split(images, [folder + name for name in items], labels, **options)
 
 
 TRAIN = {"a": 1, "b": 2, "c": 3, "d": 4}

@@ -59,11 +59,11 @@ def test_months_and_years_start_with_their_first_day():
     assert DateLabels(np.array(["2023", "2024"], "M8[Y]")).pairwise()[0, 1] == 365
 
 
+INSTANTS = st.lists(st.datetimes(datetime(1700, 1, 1), datetime(2240, 1, 1)), min_size=2, max_size=6)
+
+
 @settings(max_examples=60, deadline=None)
-@given(
-    instants=st.lists(st.datetimes(datetime(1700, 1, 1), datetime(2240, 1, 1)), min_size=2, max_size=6),
-    scale=st.sampled_from([1.0, 7.0, 365.25]),
-)
+@given(instants=INSTANTS, scale=st.sampled_from([1.0, 7.0, 365.25]))
 def test_days_equal_the_loop(instants, scale):
     space = DateLabels(instants, scale)
     expected = [[abs(a - b) / timedelta(days=1) / scale for b in instants] for a in instants]

@@ -149,14 +149,9 @@ def test_files_of_other_kinds(tmp_path):
     np.savez(tmp_path / "arrays.npz", a=np.zeros(3))
     with refuses("arrays.npz", got="no word vectors", allowed="GloVe", hint="unpack a .zip"):
         load_word_vectors(tmp_path / "arrays.npz")
-    for content in (
-        pickle.dumps([1, 2]),
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
-        b"<!DOCTYPE html>\n<html>404 1 2</html>\n",
-        TEXT.encode("utf-16"),
-        b"",
-        b"the,0.1,0.2\ndog,1,2\n",
-    ):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
+    page, table = b"<!DOCTYPE html>\n<html>404 1 2</html>\n", b"the,0.1,0.2\ndog,1,2\n"
+    for content in (pickle.dumps([1, 2]), pointer, page, table, TEXT.encode("utf-16"), b""):
         with refuses("vectors", got="no word vectors"):
             read(tmp_path, content)
     refused(lambda: read(tmp_path, b"5 0\n\0 \0\0\0\0"), "vectors", got="a header of 5 vectors of 0 numbers")

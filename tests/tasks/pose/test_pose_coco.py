@@ -3,14 +3,13 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from support.paths import DATA_ROOT
+from support.paths import DATA_ROOT, needs
 from support.pose_sets import COCO_NAMES, COCO_SKELETON, write_keypoints
 from support.refusals import refused, refuses
 
 from contml.tasks.pose.coco import coco
 
 DATA = DATA_ROOT / "coco_mini_2017"
-needs_pack = pytest.mark.skipif(not DATA.is_dir(), reason="no pack coco_mini_2017: set CONTML_DATA to its folder")
 SMALL = {"min_size": 20, "side": 64}
 TRAIN = "annotations/person_keypoints_train2017.json"
 
@@ -137,7 +136,7 @@ def test_other_files(own):
 
 
 @pytest.mark.slow
-@needs_pack
+@needs("coco_mini_2017")
 def test_real_people():
     files = TRAIN.replace("train", "val"), TRAIN, "val2017", "train2017"
     task = coco(str(DATA), *files, min_joints=10, min_size=32, side=96)

@@ -3,14 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
-from support.paths import DATA_ROOT
+from support.paths import DATA_ROOT, needs
 from support.pose_sets import write_lsp
 from support.refusals import refused, refuses
 
 from contml.tasks.pose.lsp import _people, lsp
 
 LAYOUT = DATA_ROOT / "pose_lspet" / "official_layout"
-needs_pack = pytest.mark.skipif(not LAYOUT.is_dir(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 SMALL = {"side": 64, "min_joints": 9}
 
 
@@ -109,7 +108,7 @@ def test_missing_files(own, tmp_path):
 
 
 @pytest.mark.slow
-@needs_pack
+@needs("pose_lspet")
 def test_real_lspet():
     task = lsp(str(LAYOUT), lsp=None)
     joints = loadmat(LAYOUT / "lspet_dataset" / "joints.mat")["joints"]
@@ -128,7 +127,7 @@ def test_real_lspet():
 
 
 @pytest.mark.slow
-@needs_pack
+@needs("pose_lspet")
 def test_real_lsp_and_all_of_lspet_by_their_joints():
     people = _people(LAYOUT / "lsp_dataset_original" / "joints.mat", "LSP")
     assert len(people) == 2000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import savemat
-from support.paths import DATA_ROOT
+from support.paths import DATA_ROOT, needs
 from support.pose_sets import EMPTY, annopoints, packed, save_mpii, struct, write_mpii
 from support.refusals import refused, refuses
 
@@ -17,7 +17,6 @@ from contml.tasks.pose.mpii import mpii, read_release
 
 DATA = DATA_ROOT / "pose_lspet"
 SAMPLE = DATA / "mpii_annotations" / "mpii_struct_sample.mat"
-needs_sample = pytest.mark.skipif(not SAMPLE.is_file(), reason="no pack pose_lspet: set CONTML_DATA to its folder")
 MAT = "mpii_human_pose_v1_u12_1.mat"
 SMALL = {"queries": 4, "side": 64}
 
@@ -279,7 +278,7 @@ def test_other_files(tmp_path):
 
 
 @pytest.mark.slow
-@needs_sample
+@needs("pose_lspet")
 def test_real_joints_in_the_official_structs():
     release = read_release(SAMPLE)
     assert (len(release.people), release.images, release.test_images) == (644, 600, 40)

@@ -49,15 +49,15 @@ def test_a_folder_of_lists(folder):
     assert (len(task.train), len(task.test), task.test.queries) == (12, 8, None)
 
 
-@pytest.mark.parametrize(
-    ("lists", "got"),
-    [
-        ({**LISTS, "train": ["77"]}, "'77' of train is the name of 0 images"),
-        ({**LISTS, "test": ["00", "13", "14"]}, "in train and in test"),
-        ({**LISTS, "test": ["13", "13", "14"]}, "appears twice in test"),
-    ],
-)
-def test_lists_that_are_refused(folder, lists, got):
+WRONG = {
+    "'77' of train is the name of 0 images": {**LISTS, "train": ["77"]},
+    "in train and in test": {**LISTS, "test": ["00", "13", "14"]},
+    "appears twice in test": {**LISTS, "test": ["13", "13", "14"]},
+}
+
+
+@pytest.mark.parametrize(("got", "lists"), WRONG.items())
+def test_lists_that_are_refused(folder, got, lists):
     (folder / "lists.json").write_text(json.dumps(lists))
     refused(lambda: ages(folder, split="lists.json"), "lists.json", got)
 

@@ -142,10 +142,9 @@ def test_dates_of_a_given_form(tmp_path, rows):
 
 def test_annotations_of_coco(tmp_path, rows):
     images = [{"id": n + 1.0, "file_name": row["image"], "width": 32, "height": 32} for n, row in enumerate(rows)]
-    notes = [
-        {"id": n, "image_id": n // 2 + 1, "category_id": n % 3, "iscrowd": "1" if n == 5 else "0", "bbox": [0, 0, 1, 1]}
-        for n in range(60)
-    ]
+    note = {"iscrowd": "0", "bbox": [0, 0, 1, 1]}
+    notes = [note | {"id": n, "image_id": n // 2 + 1, "category_id": n % 3} for n in range(60)]
+    notes[5]["iscrowd"] = "1"
     categories = [{"id": n, "name": name} for n, name in enumerate(("cat", "dog", "owl"))]
     content = {"images": images, "annotations": [*notes, {"id": 99, "image_id": 99, "category_id": 1}]}
     (tmp_path / "a.json").write_text(json.dumps(content | {"categories": categories}))
