@@ -94,6 +94,7 @@ def test_estimate_and_interval_are_those_of_the_definition(level, groups):
         assert high == pytest.approx(f(e) + margin(e), rel=1e-9)
         assert low == pytest.approx(max(0, f(e) - margin(e)), rel=1e-9)
     assert (found.nearest, found.queries, found.level, found.kind) == (10, 60, level, "interval")
+    assert found.label_distance(torch.zeros(2, 0, 3)).low.shape == (2, 0, 3)
 
 
 def test_the_interval_holds_for_the_promised_share_of_the_pairs_of_new_queries():
@@ -171,6 +172,7 @@ def test_the_pairs_of_a_ranking_are_its_first_places(classes):
             assert pairs.embedding_distances[q, place] == pytest.approx(float((x[q].double() - x[i].double()).norm()))
             assert pairs.label_distances[q, place] == pytest.approx(float(labels.pairwise([q], [i])))
     assert pairs.units.tolist() == [q if classes else q // 2 for q in range(30)]
+    assert torch.equal(pairs.items[:, 0], torch.arange(30) % 10 if classes else groups)
     assert Pairs.of(split, ranking).embedding_distances.shape[1] == (2 if len(ranking.model[0]) < 30 else 10)
 
 
@@ -178,12 +180,6 @@ def test_the_pairs_of_a_ranking_are_its_first_places(classes):
 def test_what_is_no_embedding_distance_is_refused(bad):
     with refuses("distances"):
         calibrate(draw(20), "graded").label_distance(bad)
-
-
-def test_numbers_lists_arrays_and_tensors_of_any_shape():
-    found = calibrate(draw(20), "graded")
-    assert float(found.label_distance(2).estimate) == found.label_distance(torch.tensor([[2.0]])).estimate.item()
-    assert found.label_distance(np.zeros((2, 0, 3))).low.shape == (2, 0, 3)
 
 
 def test_the_interval_of_the_check_is_that_of_the_units():
@@ -194,22 +190,11 @@ def test_the_interval_of_the_check_is_that_of_the_units():
     y = np.where(units[:, None] % 2, 1e9, found.label_distance(3.0).estimate) * np.ones_like(e)
     low, high = found.checked(Pairs(e, y, units)).check.interval
     assert (low, high) == pytest.approx(tuple(ttest_1samp(np.arange(40) % 2, 0).confidence_interval()))
+    classes = torch.from_numpy(units)[:, None]  # what queries share, if it is not their group
+    assert found.checked(Pairs(e, y, np.arange(400), classes)).check.interval == (low, high)
     one = found.checked(Pairs(e, y, 0 * units))
     assert one.check.interval is None
     assert "holds for 50.0 % of test pairs" in one.sentence()
-
-
-def test_the_interval_of_the_check_is_that_of_the_classes():
-    classes = torch.arange(40) // 10
-    labels = ClassLabels(classes)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(4, 2, generator=generator)[classes] + torch.randn(40, 2, generator=generator)
-    split = Split([Pixels(np.zeros((1, 1, 3), np.uint8))] * 40, list(map(str, range(40))), labels)
-    pairs = Pairs.of(split, evaluate(x, labels)[1])
-    assert torch.equal(pairs.items, classes[:, None])
-    found = calibrate(pairs, "classes")
-    by_class, by_query = (found.checked(each).check.interval for each in (pairs, pairs._replace(items=None)))
-    assert found.checked(pairs._replace(units=classes.numpy(), items=None)).check.interval == by_class != by_query
 
 
 def test_no_end_is_beyond_the_largest_label_distance():
