@@ -35,11 +35,6 @@ def test_names_and_embeddings_of_a_folder(contml, trained, exported, images, tmp
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_run_folder_as_json(accepted, trained, images):
-    out, _ = accepted("embed", trained.run, "photos", "--out", "f.npz", "--json", "--batch-size", 5)
-    assert json.loads(out) == {"file": "f.npz", "images": 24, "dim": 8, "resumed": 0, "broken": []}
-
-
 def test_broken_images_are_listed_and_left_out(contml, accepted, exported, images, tmp_path):
     (images / "0001.png").write_text("no image")
     (images / "0002.png").write_bytes(b"")
@@ -47,8 +42,10 @@ def test_broken_images_are_listed_and_left_out(contml, accepted, exported, image
     assert [line.split(": ")[0] for line in err.splitlines()] == ["0001.png", "0002.png"]
     assert out == "f.npz: 22 embeddings of 8 numbers; 2 images could not be read\n"
     assert read_features(tmp_path / "f.npz")[0] == [f"{row:04d}.png" for row in range(24) if row not in (1, 2)]
-    _, out, err = contml("embed", exported, "photos", "--out", "g.npz", "--json", "--workers", 1)
-    assert [each["image"] for each in json.loads(out)["broken"]] == ["0001.png", "0002.png"]
+    _, out, err = contml("embed", exported, "photos", "--out", "g.npz", "--json", "--workers", 1, "--batch-size", 5)
+    data = json.loads(out)
+    assert [each["image"] for each in data.pop("broken")] == ["0001.png", "0002.png"]
+    assert data == {"file": "g.npz", "images": 22, "dim": 8, "resumed": 0}
 
 
 def test_lists(contml, trained, exported, images, tmp_path):
@@ -103,9 +100,14 @@ def test_why_a_file_of_0_1_is_another_one(contml, refused, exported, images, tmp
 
 
 def test_export(contml, trained, exported, refused):
+    Path("model").mkdir()
+    Path("model/README.md").write_text("my own page")
     status, out, err = contml("export", trained.run, "model")
     assert (status, err) == (0, "")
-    assert out.splitlines()[0] == f"model: {library.load(exported)!r}"
+    first, second = out.splitlines()
+    assert first == f"model: {library.load(exported)!r}"
+    assert second.startswith("model/labels.safetensors has the labels of 40 training items: before you publish them")
+    assert Path("model/README.md").read_text() == "my own page"
     assert Path("model/model.safetensors").read_bytes() == (exported / "model.safetensors").read_bytes()
     assert Path("model/bundle.json").read_bytes() == (exported / "bundle.json").read_bytes()
     status, out, err = contml("export", trained.run, "model")
@@ -113,6 +115,8 @@ def test_export(contml, trained, exported, refused):
     assert out.startswith("model: complete already: ")
     Path("model/notes.txt").touch()
     assert "model: exists already and is not empty" in refused("export", trained.run, "model")
+    assert "labels.safetensors" not in contml("export", trained.run, "private", "--no-labels")[1]
+    assert sorted(path.name for path in Path("private").iterdir()) == ["bundle.json", "model.safetensors"]
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])
@@ -185,11 +189,3 @@ def test_embeddings_that_are_not_finite_are_not_written(exported, images, tmp_pa
     with refuses("0000.png", "its embedding is not finite"):
         embed_to_file(model, named_images([str(images)]), out)
     assert not out.exists()
-
-
-def test_the_page_of_the_user_stays(contml, trained):
-    Path("mine").mkdir()
-    Path("mine/README.md").write_text("my own page")
-    status, out, _ = contml("export", trained.run, "mine")
-    assert (status, out.count("\n")) == (0, 2)
-    assert Path("mine/README.md").read_text() == "my own page"

@@ -33,6 +33,8 @@ def test_a_run_has_captions_and_a_report(runs, name):
     assert result.evaluation.main.model == pytest.approx(sum(entry["cider_d"] for entry in captions) / 16)
     page = (run.folder / "report.html").read_text()
     assert "CIDEr-D is" in page
+    assert run.folder.name in page
+    assert str(run.folder) not in page  # a page can be shared
     assert page.count('class="sample"') == 8
     rows = [row for row in run.rows() if row["event"] == "evaluation"]
     assert ([row["epoch"] for row in rows], {row["metric"] for row in rows}) == ([0, 2, 4], {"cider_d"})
