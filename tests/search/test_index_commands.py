@@ -187,15 +187,6 @@ def test_a_changed_image_is_refused_and_embedded_again_after_its_removal(contml,
     assert "photos/04.png: changed since" in refused("index", "run", "photos", "--out", "i")
 
 
-@pytest.mark.parametrize("name", ["04.png", "sub/05.png"])
-def test_a_removed_image_that_changed_is_another_one(contml, model, photos, name):
-    contml("index", "run", "photos", "--out", "i")
-    contml("index", "--out", "i", "--remove", name, "--remove", "06.png")
-    Image.new("RGB", (8, 8), "blue").save(photos / name)
-    assert contml("index", "run", "photos", "--out", "i")[1].startswith("i: 1 images added, 11 in all\n")
-    assert Index.open("i").embeddings([name])[0].tolist() == [0, 0, 1]
-
-
 def test_a_copy_of_an_image_is_unchanged(contml, refused, model, photos):
     """A file of another time and the same content, of an image in the index and of a removed one."""
     contml("index", "run", "photos", "--out", "i")
@@ -227,6 +218,8 @@ def test_metadata_of_a_table(contml, model, photos):
     ]
     out = contml("search", "i", "photos/04.png", "-k", "2")[1].splitlines()
     assert out[1].split()[-2:] == ["place", "year"]
+    (found,) = json.loads(contml("search", "i", "photos/04.png", "--where", "place = 'kitchen'", "--json")[1])
+    assert [hit["id"] for hit in found["found"]] == ["sub/05.png"]
     assert out[2].split()[-2:] == ["garden", "2024"]
 
 
@@ -234,12 +227,6 @@ def test_a_row_of_another_folder_is_none_of_these_images(photos):
     (photos / "table.csv").write_text("image,place\n04.png,a\nphotos/../04.png,b\n")
     images = [NamedImage(f"{n:02d}.png", photos / f"{n:02d}.png") for n in (0, 4)]
     assert read_metadata(photos / "table.csv", images) == {"04.png": {"place": "a"}}
-
-
-def test_one_name_of_two_files_is_refused(refused, contml, model, photos, tmp_path):
-    contml("index", "run", "photos", "--out", "i")
-    shutil.copytree(photos, tmp_path / "others")
-    assert "00.png: the name of" in refused("index", "run", "others", "--out", "i")
 
 
 def test_a_name_that_is_not_unicode_is_listed(tmp_path, model):
@@ -266,8 +253,15 @@ def test_the_model_of_an_index_is_that_of_its_queries(contml, refused, model, ph
     assert "bare: made without a model of contml" in refused("search", "bare", "photos/00.png", "--run", "run")
 
 
-def test_images_and_ranks_that_an_index_has_not(contml, refused, model, photos, tmp_path):
+def test_what_is_refused(contml, refused, model, photos, tmp_path):
     contml("index", "run", "photos", "--out", "i")
+    shutil.copytree(photos, tmp_path / "others")
+    assert "00.png: the name of" in refused("index", "run", "others", "--out", "i")
+    with Index.open("i").lock():
+        for arguments in (["run", "photos"], ["--remove", "04.png"], ["--compact"]):
+            line = refused("index", *arguments, "--out", "i")
+            assert line == "contml: i: another process is changing this index; wait for it, or stop it"
+        assert contml("search", "i", "photos/00.png")[0] == 0
     message = "--by: labels, but i has no label vectors; make a new"
     assert message in refused("search", "i", "photos/00.png", "--by", "labels")
     (tmp_path / "bad.png").write_text("<html>")
@@ -331,21 +325,6 @@ def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_
     assert data["measure"]["kind"] == "ratio"
     assert data["found"][1]["text"] == "x 1.73 (1.64 to 1.83)"
     assert data["found"][1]["label_distance"] == pytest.approx(1400 / 255)
-
-
-def test_a_condition_leaves_the_images_whose_metadata_meet_it(contml, model, photos):
-    (photos / "table.csv").write_text(PRICES)
-    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
-
-    def ids(where):
-        (found,) = json.loads(contml("search", "i", "photos/04.png", "--where", where, "--json")[1])
-        return [hit["id"] for hit in found["found"]]
-
-    assert ids("price_usd < 500") == ["04.png", "sub/03.png"]
-    assert ids("price_usd < 500 and not built = '2001-01-01'") == ["sub/03.png"]
-    assert len(ids("price_usd is null")) == 9
-    status, _, err = contml("search", "i", "photos/04.png", "--where", "price_usd > 1e6")
-    assert (status, err) == (0, "note: nothing in the index meets --where\n")
 
 
 def test_the_same_image_is_a_copy_but_not_a_namesake(contml, model, photos, tmp_path):
@@ -444,12 +423,3 @@ def test_an_interrupted_command_continues(contml, model, photos, monkeypatch, st
     for file in Path("whole").glob("*.*"):
         assert (Path("i") / file.name).read_bytes() == file.read_bytes()
     assert not list(Path().glob(".i.parts*"))
-
-
-def test_a_second_command_is_refused(contml, refused, model, photos):
-    contml("index", "run", "photos", "--out", "i")
-    with Index.open("i").lock():
-        for arguments in (["run", "photos"], ["--remove", "04.png"], ["--compact"]):
-            line = refused("index", *arguments, "--out", "i")
-            assert line == "contml: i: another process is changing this index; wait for it, or stop it"
-        assert contml("search", "i", "photos/00.png")[0] == 0

@@ -85,6 +85,8 @@ def test_an_index_of_vectors_finds_the_nearest_by_its_metric(folder, contml, met
         assert [hit["id"] for hit in each["found"]] == [NAMES[2 * place] for place in order]
         np.testing.assert_allclose([hit["distance"] for hit in each["found"]], row[order], atol=1e-6)
         assert each["by"] == metric
+    status, _, err = contml("search", "i", "item 3", "--where", "price > 1e6")
+    assert (status, err) == (0, "note: nothing in the index meets --where\n")
 
 
 def test_vectors_are_added_once_and_changes_are_refused(folder, contml):
