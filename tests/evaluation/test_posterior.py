@@ -1,12 +1,11 @@
 """Posteriors over training items against loops, coordinates of labels, and the choice of k and scale."""
 
-import math
 from statistics import fmean
 
 import pytest
 import torch
-from hypothesis import given, strategies as st
 from support.label_spaces import SPACES
+from support.labelled import loop_weights
 
 from contml.evaluation import posterior as posteriors
 from contml.evaluation.posterior import KS, SCALES, Coordinates, Posterior, as_query
@@ -17,21 +16,17 @@ def draw(n, d, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)).double()
 
 
-def loop_weights(x, query, k, scale, excluded=()):
-    """The weight of each training item by its row."""
-    distances = {j: math.dist(x[j].tolist(), query.tolist()) for j in range(len(x)) if j not in excluded}
-    near = sorted(distances, key=lambda j: (distances[j], j))[:k]
-    total = sum(math.exp(-distances[j] / scale) for j in near)
-    return {j: math.exp(-distances[j] / scale) / total for j in near}
+FORMS = [(torch.float64, 1), (torch.float32, 1), (torch.float16, 1), (torch.float64, 1e-18), (torch.float64, 1e18)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+@pytest.mark.parametrize(("dtype", "size"), FORMS)
 @pytest.mark.parametrize("k", [1, 3, 20])
-def test_weights_are_those_of_the_definition(k, dtype):
-    x, queries = draw(20, 4).to(dtype), draw(5, 4, 1).to(dtype)
-    found = Posterior(x, draw(20, 2), k, 0.7).weights(queries)
+def test_weights_are_those_of_the_definition(monkeypatch, k, dtype, size):
+    monkeypatch.setattr(posteriors, "_ENTRIES", 40)  # two queries at a time
+    x, queries = (size * draw(20, 4)).to(dtype), (size * draw(5, 4, 1)).to(dtype)
+    found = Posterior(x, draw(20, 2), k, 0.7 * size).weights(queries)
     for q, query in enumerate(queries.double()):
-        expected = loop_weights(x.double(), query, k, 0.7)
+        expected = loop_weights(x.double(), query, k, 0.7 * size)
         assert found.rows[q].tolist() == [*expected]
         assert found.weights[q].tolist() == pytest.approx([*expected.values()])
 
@@ -60,31 +55,11 @@ def test_extreme_scales_are_the_nearest_item_and_equal_weights(scale):
     assert weights[:, :2].tolist() == [pytest.approx([0.5, 0.5] if scale < 1 else [1 / 16] * 2, rel=1e-2)] * 8
 
 
-@pytest.mark.parametrize("size", [1e-18, 1e18])
-def test_lengths_change_no_weight(size):
-    x, queries = draw(20, 4), draw(5, 4, 1)
-    expected = Posterior(x, draw(20, 2), 6, 0.7).weights(queries)
-    found = Posterior(size * x, draw(20, 2), 6, 0.7 * size).weights(size * queries)
-    assert torch.equal(found.rows, expected.rows)
-    assert torch.allclose(found.weights, expected.weights)
-
-
-@given(st.integers(0, 100), st.integers(1, 9))
-def test_blocks_change_nothing(seed, entries):
-    known, queries = Posterior(draw(12, 3, seed), draw(12, 2, seed + 1), 5, 0.4), draw(7, 3, seed + 2)
-    expected = known.weights(queries), known.label_vectors(queries)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posteriors, "_ENTRIES", 12 * entries)
-        assert all(torch.equal(a, b) for a, b in zip(known.weights(queries), expected[0], strict=True))
-        assert torch.allclose(known.label_vectors(queries), expected[1])
-    assert [each.shape for each in (known.weights(queries[:0]).rows, known.label_vectors(queries[:0]))] == [
-        (0, 5),
-        (0, 3),
-    ]
-
-
-def test_the_distance_of_label_vectors_is_the_mean_squared_distance_of_the_labels():
+@pytest.mark.parametrize("entries", [1, 1 << 23])
+def test_the_distance_of_label_vectors_is_the_mean_squared_distance_of_the_labels(monkeypatch, entries):
+    monkeypatch.setattr(posteriors, "_ENTRIES", entries)
     x, u, queries = draw(20, 4), draw(20, 3, 2), draw(6, 4, 1)
+    assert Posterior(x, u, 7, 0.5).label_vectors(queries[:0]).shape == (0, 4)
     vectors = Posterior(x, u, 7, 0.5).label_vectors(queries).double()
     asked = as_query(vectors.float()).double()
     for a in range(6):
