@@ -28,15 +28,11 @@ def test_meteor_is_that_of_pycocoevalcap():
 
 
 @pytest.mark.parametrize("score", [meteor, spice])
-def test_without_java(monkeypatch, score):
+def test_without_java_or_the_package(monkeypatch, score):
     pytest.importorskip("pycocoevalcap")
     monkeypatch.setenv("PATH", "")
     with refuses(score.__name__.upper(), "java", hint="install"):
         score(["a dog"], [["a dog"]])
-
-
-@pytest.mark.parametrize("score", [meteor, spice])
-def test_without_the_package(monkeypatch, score):
     monkeypatch.setitem(sys.modules, "pycocoevalcap", None)
     with refuses(score.__name__.upper(), "pycocoevalcap", hint="contml[captions]"):
         score(["a dog"], [["a dog"]])

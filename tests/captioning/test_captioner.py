@@ -77,9 +77,3 @@ def test_weights_fit_only_the_same_words(tmp_path):
     save_tensors(file, captioner.state_dict())
     with refuses(f"weights {file}", got="does not fit"):
         small_captioner(split, layer="features", weights=str(file))
-
-
-def test_bad_options():
-    split = described_squares()
-    with refuses("threshold", got="1000"):
-        small_captioner(split, threshold=1000)

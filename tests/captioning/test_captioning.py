@@ -147,25 +147,16 @@ def test_bad_options():
     captioner = small_captioner(split)
     with refuses("samples"):
         small_step(split, captioner, samples=1)
-    with refuses("embedding_epochs", hint="add the section 'loss'"):
-        small_step(split, captioner, embedding_epochs=2)
-    with refuses("embedding_epochs", hint="remove the section 'loss'"):
-        small_step(split, captioner, loss=LogRatioLoss())
-    described = words_of(split)
-    described[4] = []
-    with refuses("image 4", got="has no caption"):
-        data = {"vocabulary": captioner.vocabulary, "length": 5, "steps_per_epoch": 1, "epochs": 1}
-        CaptioningStep(captions=described, **data)
-
-
-def test_model_and_step_must_fit():
-    split = described_squares()
-    captioner = small_captioner(split)
     with refuses("model", allowed="must be a Captioner"):
         small_step(split, captioner).check(torch.nn.Identity(), split.labels)
     with refuses("captions", got="30", allowed="20"):
         small_step(split, captioner).check(captioner, squares(20).labels)
     assert EmbeddingStep(loss=LogRatioLoss()).every_parameter
+    described = words_of(split)
+    described[4] = []
+    with refuses("image 4", got="has no caption"):
+        data = {"vocabulary": captioner.vocabulary, "length": 5, "steps_per_epoch": 1, "epochs": 1}
+        CaptioningStep(captions=described, **data)
 
 
 def shifted(split, shift, scale=1):
