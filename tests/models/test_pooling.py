@@ -10,7 +10,6 @@ from support.models import images
 from support.refusals import refuses
 from torch import Tensor, nn
 
-from contml._support.tensors import save_tensors
 from contml.models import EmbeddingModel
 
 POOLINGS = {
@@ -104,14 +103,6 @@ def test_networks_of_the_user_without_a_global_average_pool_at_their_end():
         EmbeddingModel(Gated(Mean()), pooling="average_max")
     with refuses("pooling", "max", "average, since features"):
         EmbeddingModel("features", pooling="max", feature_dim=6)
-
-
-def test_weights_of_a_run_know_their_pooling(tmp_path):
-    source = EmbeddingModel("resnet18", dim=8, pooling="max")
-    file = tmp_path / "last.safetensors"
-    save_tensors(file, source.state_dict(), config={"model": {"backbone": "resnet18", "pooling": "max"}}, epoch=1)
-    with refuses(f"weights {file}", "trained with pooling=max", hint="model.pooling=max"):
-        EmbeddingModel("resnet18", dim=8, weights=str(file))
 
 
 # -- levels by the name of a module ------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ def test_a_transformer_takes_images_of_other_sizes():
 def test_names():
     with refuses("backbone", "timm:test_vitt", "no such model", "'timm:test_vit"):
         EmbeddingModel("timm:test_vitt")
+    with refuses("weights", got="IMAGENET1K_V1", allowed="none, DEFAULT or a local file"):
+        EmbeddingModel("timm:test_vit", weights="IMAGENET1K_V1")
     with refuses("backbone", "timm:test_vit.r160_in1", "test_vit has no weights r160_in1", "'r160_in1k'"):
         EmbeddingModel("timm:test_vit.r160_in1")
 
