@@ -74,13 +74,6 @@ def test_words_are_checked_against_the_annotations():
         PoseLabels([[[0.0, 0.0], [1.0, 1.0]]], hidden="keep")
 
 
-@pytest.mark.parametrize(("section", "name", "part"), [*parts()])
-def test_words_are_checked_by_the_part(section, name, part):
-    if part is not Training and any(is_choice(option.type) for option in options(part)):
-        made_by = part.__init__ if inspect.isclass(part) else part
-        assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has words without @check_ranges"
-
-
 def test_a_range_in_words():
     assert words(PositiveInt) == "a whole number of at least 1"
     assert words(NonNegativeInt | None) == "a whole number of at least 0 or null"
@@ -98,9 +91,9 @@ def test_ranges_are_read_from_the_source_and_checked_by_the_part(section, name, 
                 validate(document, {section: schema()[section]})
             with refuses(f"{section}.{option}", allowed=str(allowed)):
                 check_numbers(document, "contml.app.experiment.parts:schema", task_table().path)
-    if ranges and part is not Training:
+    if (ranges or any(is_choice(option.type) for option in options(part))) and part is not Training:
         made_by = part.__init__ if inspect.isclass(part) else part
-        assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has ranges without @check_ranges"
+        assert inspect.unwrap(made_by) is not made_by, f"{section} {name} has ranges or words without @check_ranges"
 
 
 def inside(allowed, value):
