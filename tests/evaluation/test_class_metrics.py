@@ -21,61 +21,34 @@ from contml.labels import ClassLabels, NumberLabels
 from contml.losses import TripletMarginLoss
 from contml.runs import create
 
+missing_rows = st.sets(st.integers(0, 11), max_size=3)
+limits = st.tuples(st.sampled_from([1, 20, 1 << 23]), st.sampled_from([1, 3, 100]))
 
-@settings(max_examples=60, deadline=None)
-@given(case=retrieval_cases(), exclude_singletons=st.booleans(), missing=st.sets(st.integers(0, 11), max_size=3))
-def test_recall_at_1_of_each_query_equals_its_loop(case, exclude_singletons, missing):
-    """With ties, copies, singletons and missing rows."""
+
+@settings(max_examples=100, deadline=None)
+@given(case=retrieval_cases(), exclude_singletons=st.booleans(), missing=missing_rows, limits=limits)
+def test_metrics_equal_their_loops(case, exclude_singletons, missing, limits):
+    """With ties, copies, singletons and missing rows; in parts; with classes that are larger than the curves."""
     embeddings, classes, queries, gallery = case
     kept, items = ([row for row in rows if row not in missing] for rows in (queries, gallery))
     if exclude_singletons:
         kept = [q for q in kept if any(classes[row] == classes[q] for row in items if row != q)]
     if not kept or len(items) < 2:
         return
-    found, ranked = evaluate(
-        embeddings,
-        ClassLabels(torch.tensor(classes)),
-        torch.tensor(queries),
-        torch.tensor(gallery),
-        missing=[row for row in missing if row < len(classes)],
-        exclude_singletons=exclude_singletons,
-        clusters=False,
-    )
+    rows = {"queries": queries, "gallery": gallery, "missing": [row for row in missing if row < len(classes)]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_gallery, "_ENTRIES", limits[0])
+        patch.setattr(retrieval, "LARGEST_K", limits[1])
+        options = {"exclude_singletons": exclude_singletons, "clusters": False}
+        found, ranked = evaluate(embeddings, ClassLabels(torch.tensor(classes)), **rows, **options)
     alone = [reference_metrics.recall_at_k(embeddings.tolist(), classes, [q], items, 1) for q in kept]
     assert ranked.values.dtype == torch.float64
     assert ranked.values.tolist() == pytest.approx(alone, abs=1e-12)
     assert float(ranked.values.mean()) == pytest.approx(found.curves["recall"].model[0], abs=1e-12)
-
-
-@settings(max_examples=20, deadline=None)
-@given(case=retrieval_cases(), entries=st.sampled_from([1, 20]))
-def test_parts_change_nothing(case, entries):
-    embeddings, classes, queries, gallery = case
-    rows = (torch.tensor(queries), torch.tensor(gallery))
-    whole, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows, clusters=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_gallery, "_ENTRIES", entries)
-        parts, _ = evaluate(embeddings, ClassLabels(torch.tensor(classes)), *rows, clusters=False)
-    assert repr(parts) == repr(whole)
-
-
-def test_singletons_may_be_excluded():
-    embeddings, labels = torch.tensor([[0.0], [0.1], [5.0], [5.2], [9.0]]), ClassLabels([0, 0, 1, 1, 2])
-    included, _ = evaluate(embeddings, labels)
-    excluded, ranked = evaluate(embeddings, labels, exclude_singletons=True)
-    assert (included.queries, included.curves["recall"].model[0]) == (5, pytest.approx(0.8))
-    assert (excluded.queries, excluded.gallery) == (4, 5)  # still there to be found by mistake
-    assert excluded.curves["recall"].model == excluded.curves["recall"].oracle == [1.0] * 4
-    assert ranked.queries.tolist() == [0, 1, 2, 3]
-
-
-def test_missing_rows_are_no_relevant_items():
-    embeddings, labels = torch.randn(8, 3), ClassLabels([0, 0, 1, 1, 1, 2, 2, 2])
-    found, _ = evaluate(embeddings, labels, missing=torch.tensor([1, 5]))
-    kept = torch.tensor([0, 2, 3, 4, 6, 7])
-    expected, _ = evaluate(embeddings[kept], labels[kept])
-    assert (found.curves, found.scores) == (expected.curves, expected.scores)
-    assert found.curves["recall"].oracle[0] == pytest.approx(5 / 6)  # the other item of class 0 is missing
+    for name, loop in (("map_at_r", reference_metrics.map_at_r), ("r_precision", reference_metrics.r_precision)):
+        expected = loop(embeddings.tolist(), classes, kept, items)
+        assert found.scores[name].model == pytest.approx(expected, abs=1e-12)
+    assert (found.queries, found.gallery) == (len(kept), len(items))
 
 
 @settings(max_examples=30, deadline=None)
@@ -95,17 +68,6 @@ def test_expectations_equal_the_mean_over_all_orders(relevant, others):
     assert float(average_precision_at_r_by_chance(*counts)) == pytest.approx(expected, abs=0.04)
 
 
-def test_classes_larger_than_the_curves_still_have_their_map_at_r(monkeypatch):
-    monkeypatch.setattr(retrieval, "LARGEST_K", 3)
-    torch.manual_seed(0)
-    embeddings, classes = torch.randint(0, 9, (30, 2)).double(), torch.randint(0, 2, (30,))
-    found, ranked = evaluate(embeddings, ClassLabels(classes))
-    assert ranked.model.shape == (30, 3)
-    every_row = list(range(30))
-    case = embeddings.tolist(), classes.tolist(), every_row, every_row
-    assert found.scores["map_at_r"].model == pytest.approx(reference_metrics.map_at_r(*case))
-
-
 def test_solved_and_collapsed_embeddings():
     classes = torch.arange(40) % 8
     solved, _ = evaluate((10 * torch.eye(8))[classes], ClassLabels(classes))
@@ -123,13 +85,6 @@ def test_all_in_one_point_is_no_better_than_chance():
             assert len(found.scores) == (2 if labels.kind == "classes" else 3)
             for metric in (*found.curves.values(), *found.scores.values()):
                 assert metric.model == pytest.approx(metric.random)
-
-
-def test_other_labels_have_no_recall():
-    found, _ = evaluate(torch.randn(9, 2), NumberLabels(torch.randn(9)))
-    assert "recall" not in found.curves
-    assert not {"map_at_r", "r_precision", "nmi", "f1"} & set(found.scores)
-    assert found.headline == "label_distance@1"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -154,20 +109,6 @@ def test_table_and_sentence_begin_with_recall():
     assert unit_words(found) == "0 within a class, 1 between classes"
 
 
-def test_the_data_decide_at_which_k_recall_is_reported(tmp_path):
-    run = create(tmp_path, "squares")
-    made = trainer(run, epochs=1, val=replace(class_squares(150, seed=1), recall_at=(1, 10, 120)))
-    made.fit()
-    for row in run.rows():
-        if row["event"] == "evaluation":
-            assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
-            assert {"map_at_r", "r_precision", "nmi", "f1"} <= set(row)
-    found = made.evaluate(made.watched["val"])[0]
-    assert (len(found.curves["recall"].model), len(found.curves["ndcg"].model)) == (120, 100)
-    assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
-    assert read_again(found) == found
-
-
 def class_squares(items=30, seed=0):
     """Squares whose label is the quarter that they are in."""
     split = squares(items, seed)
@@ -179,9 +120,10 @@ def trainer(run, **options):
     return small_trainer(run, loss=TripletMarginLoss(), split=class_squares(), batches=3, **options)
 
 
-def test_training_logs_recall_and_keeps_the_best(tmp_path, capsys):
+def test_training_logs_recall_at_the_k_of_the_data_and_keeps_the_best(tmp_path, capsys):
     run = create(tmp_path, "squares")
-    made = trainer(run, epochs=3)
+    options = {"epochs": 3, "val": replace(class_squares(150, seed=1), recall_at=(1, 10, 120))}
+    made = trainer(run, **options)
     made.quiet = False
     made.fit()
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("after epoch")]
@@ -190,10 +132,15 @@ def test_training_logs_recall_and_keeps_the_best(tmp_path, capsys):
     rows = [row for row in run.rows() if row["event"] == "evaluation"]
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
     for row in rows:
-        assert {"recall@1", "recall@2", "recall@4", "recall@8", "recall@10", "map_at_r", "label_distance@1"} <= set(row)
+        assert [name for name in row if name.startswith("recall")] == ["recall@1", "recall@10", "recall@120"]
+        assert {"map_at_r", "r_precision", "nmi", "f1", "label_distance@1"} <= set(row)
         assert row["label_distance@1"] == pytest.approx(1 - row["recall@1"])
     assert made.best.value == max(row["recall@1"] for row in rows)
-    again = trainer(run, epochs=3)
+    found = made.evaluate(made.watched["val"])[0]
+    assert (len(found.curves["recall"].model), len(found.curves["ndcg"].model)) == (120, 100)
+    assert [line[1] for line in summary(found) if line[0] == "Recall"] == ["1", "10", "120"]
+    assert read_again(found) == found
+    again = trainer(run, **options)
     again.resume()
     assert again.best.value == made.best.value
     assert (run.checkpoints / "best.safetensors").exists()

@@ -8,7 +8,6 @@ from statistics import fmean
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from scipy.stats import ttest_1samp
 from support import reference, reference_metrics
 from support.fake_runs import read_again
 from support.retrieval import evaluate
@@ -18,7 +17,6 @@ from contml.distances import nearest
 from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.intervals import half_width
-from contml.evaluation.metrics import spearman
 from contml.evaluation.results import Curve
 from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
 
@@ -83,14 +81,31 @@ def assert_curves_equal_the_loops(found, distances, labels):
     assert found.spearman == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
-@given(split=splits())
-def test_every_metric_at_every_k_equals_its_loop(split):
+def evaluate_in_parts(entries, *arguments, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_gallery, "_ENTRIES", entries)
+        patch.setattr(nearest, "_QUERIES", min(entries, 512))
+        return evaluate(*arguments, **options)
+
+
+missing_rows, part_sizes = st.sets(st.integers(0, 6), max_size=2), st.sampled_from([1, 2, 30, 1 << 23])
+
+
+@settings(max_examples=100, deadline=None)
+@given(split=splits(), missing=missing_rows, entries=part_sizes)
+def test_every_metric_at_every_k_equals_its_loop(split, missing, entries):
+    """With rows that are missing, and in parts."""
     embeddings, matrix, queries, gallery = split
-    found, ranked = evaluate(embeddings, Matrix(matrix), queries, gallery)
+    rows = torch.tensor(sorted(row for row in missing if row < len(matrix)), dtype=torch.int64)
+    kept, others = (given[~torch.isin(given, rows)] for given in (queries, gallery))
+    if not len(kept) or len(others) < 2:
+        return
+    embeddings = embeddings.index_fill(0, rows, torch.nan)
+    found, ranked = evaluate_in_parts(entries, embeddings, Matrix(matrix), queries, gallery, missing=rows)
+    queries, gallery = kept, others
     distances, labels = embedding_distances(embeddings, queries, gallery), matrix[queries][:, gallery]
     assert_curves_equal_the_loops(found, distances, labels)
-    assert (found.unit, found.queries, found.gallery, found.skipped) == ("steps", len(queries), len(gallery), 0)
+    assert (found.unit, found.queries, found.gallery, found.skipped) == ("steps", len(queries), len(gallery), len(rows))
     # The rankings themselves, ties to the lower position in the gallery.
     for q in range(len(queries)):
         assert ranked.model[q].tolist() == gallery[reference.ranking(distances[q])].tolist()
@@ -102,40 +117,21 @@ def test_every_metric_at_every_k_equals_its_loop(split):
     torch.testing.assert_close(ranked.pairs[:, 1], distances.flatten(), rtol=1e-12, atol=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(split=splits(max_items=20), missing=st.sets(st.integers(0, 19), max_size=2), seed=st.integers(0, 2**16))
-def test_the_main_metric_of_each_query_equals_its_loop(split, missing, seed):
-    """With ties and copies, rows that are missing, and groups."""
-    embeddings, matrix, queries, gallery = split
-    items = len(matrix)
-    rows = torch.tensor(sorted(row for row in missing if row < items), dtype=torch.int64)
-    groups = torch.randint(0, 5, (items,), generator=torch.Generator().manual_seed(seed))
-    kept, others = (given[~torch.isin(given, rows)] for given in (queries, gallery))
-    galleries = [others[groups[others] != groups[query]] for query in kept]
-    if not galleries or len(others) < 2 or not min(map(len, galleries)):
-        return
-    found, ranked = evaluate(embeddings, Matrix(matrix), queries, gallery, missing=rows, groups=groups)
-    name, _, places = found.headline.partition("@")
-    k = int(places)
-    for value, query, seen in zip(ranked.values.tolist(), kept, galleries, strict=True):
-        near = embedding_distances(embeddings, query[None], seen)[0].tolist()
-        at_place = reference_metrics.shared_places(near, matrix[query, seen].tolist())
-        assert value == pytest.approx(fmean(at_place[:k]), rel=1e-6, abs=1e-12)
-    assert ranked.values.dtype == torch.float64
-    assert float(ranked.values.mean()) == pytest.approx(found.curves[name].model[k - 1], rel=1e-12, abs=1e-12)
-
-
-@settings(max_examples=30, deadline=None)
-@given(split=splits(max_items=9))
-def test_leaving_one_out_is_a_gallery_of_all_the_others(split):
+@settings(max_examples=50, deadline=None)
+@given(split=splits(max_items=9), missing=missing_rows, entries=part_sizes)
+def test_leaving_one_out_is_a_gallery_of_all_the_others(split, missing, entries):
     embeddings, matrix, _, _ = split
     n = len(matrix)
     others = torch.stack([torch.tensor([j for j in range(n) if j != i]) for i in range(n)])  # [N,N-1]
-    found, ranked = evaluate(embeddings, Matrix(matrix))
+    found, ranked = evaluate_in_parts(entries, embeddings, Matrix(matrix))
     distances = embedding_distances(embeddings, torch.arange(n), torch.arange(n)).gather(1, others)
     labels = matrix.gather(1, others)
     assert_curves_equal_the_loops(found, distances, labels)
     assert (found.queries, found.gallery) == (n, n)
+    kept = [row for row in range(n) if row not in missing]
+    if len(kept) > 2:
+        without = evaluate(embeddings, Matrix(matrix), missing=[row for row in missing if row < n])[0]
+        assert without.curves == evaluate(embeddings[kept], Matrix(matrix[kept][:, kept]))[0].curves
     for row in range(n):
         assert row not in ranked.model[row]
         assert row not in ranked.oracle[row]
@@ -144,46 +140,10 @@ def test_leaving_one_out_is_a_gallery_of_all_the_others(split):
     assert torch.equal(ranked.pairs[:, 0], labels.flatten())
 
 
-@settings(max_examples=15, deadline=None)
-@given(split=splits(), entries=st.sampled_from([1, 30]))
-def test_parts_change_nothing(split, entries):
-    embeddings, matrix, queries, gallery = split
-    for rows in ((queries, gallery), (None, None)):
-        whole, ranked = evaluate(embeddings, Matrix(matrix), *rows)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(query_gallery, "_ENTRIES", entries)
-            patch.setattr(nearest, "_QUERIES", 2)
-            parts, ranked_in_parts = evaluate(embeddings, Matrix(matrix), *rows)
-        assert repr(parts) == repr(whole)
-        assert torch.equal(ranked_in_parts.model, ranked.model)
-        assert torch.equal(ranked_in_parts.pairs, ranked.pairs)
-
-
 def test_normalized_scores():
     curve = Curve("t", "lower", model=[3.0, 5.0, 6.0, 1.0], random=[5.0, 5.0, 5.0, 1.0], oracle=[1.0, 1.0, 1.0, 1.0])
     assert [curve.at(k).normalized() for k in (1, 2, 3)] == [0.5, 0.0, -0.25]
     assert math.isnan(curve.at(4).normalized())
-
-
-@pytest.mark.parametrize("leave_one_out", [False, True])
-def test_missing_rows_neither_query_nor_are_ranked(leave_one_out):
-    torch.manual_seed(0)
-    labels, embeddings = VectorLabels(torch.randn(20, 2)), torch.randn(20, 4)
-    missing = torch.tensor([17, 3])
-    embeddings[missing] = torch.nan
-    queries, gallery = (None, None) if leave_one_out else (torch.arange(6), torch.arange(6, 20))
-    found, ranked = evaluate(embeddings, labels, queries, gallery, missing=missing)
-    kept = torch.tensor([row for row in range(20) if row not in (3, 17)])
-    if leave_one_out:
-        expected, _ = evaluate(embeddings[kept], labels[kept])
-    else:
-        expected, _ = evaluate(embeddings, labels, kept[kept < 6], kept[kept >= 6])
-    assert (found.skipped, found.curves, found.spearman) == (2, expected.curves, expected.spearman)
-    assert (found.queries, found.gallery) == ((18, 18) if leave_one_out else (5, 13))
-    for shown in (ranked.queries, ranked.model, ranked.oracle):
-        assert not torch.isin(shown, missing).any()
-    nothing, _ = evaluate(embeddings[kept], labels[kept], missing=torch.tensor([], dtype=torch.int64))
-    assert nothing.skipped == 0
 
 
 def test_pairs_are_a_sample_where_there_are_too_many(monkeypatch):
@@ -199,14 +159,6 @@ def test_pairs_are_a_sample_where_there_are_too_many(monkeypatch):
     monkeypatch.setattr(retrieval, "_PAIRS", 1 << 20)
     whole, _ = evaluate(embeddings, VectorLabels(values))
     assert found.spearman == pytest.approx(whole.spearman, abs=0.05)
-
-
-def test_spearman_of_a_constant_is_not_a_number():
-    x = torch.tensor([1.0, 2.0, 2.0, 3.0])
-    assert math.isnan(spearman(x, torch.ones(4)))
-    assert math.isnan(spearman(torch.ones(4), x))
-    assert math.isnan(spearman(x[:1], x[:1]))
-    assert spearman(x, -x) == pytest.approx(-1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -249,6 +201,8 @@ def test_a_querys_own_group_is_excluded_from_its_gallery(case, number, separate,
             for k, value in enumerate(getattr(curve, ranked)):
                 expected = fmean(getattr(one.curves[name], ranked)[k] for one in alone)
                 assert value == pytest.approx(expected, rel=1e-6, abs=1e-9), (name, ranked, k)
+    by_query = [one.curves["label_distance"].model[found.k - 1] for one in alone]
+    assert ranking.values.tolist() == pytest.approx(by_query, rel=1e-6, abs=1e-9)
     expected = fmean(one.curves["label_distance"].random[0] for one in alone)
     assert found.curves["label_distance"].random[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
     assert bool((groups[ranking.model] != groups[ranking.queries][:, None]).all())
@@ -272,6 +226,9 @@ def test_groups_that_a_query_searches_change_the_interval_alone():
     assert torch.equal(ranked.values, same.values)
     assert grouped.random_margin == half_width(same.values - same.random_values, groups[:, None]) > plain.random_margin
     assert replace(plain, random_margin=grouped.random_margin).to_dict() == grouped.to_dict()
+    excluded, other = evaluate(embeddings, labels, groups=groups)  # its items are those of the choice of weights
+    assert torch.equal(other.items, groups[:, None])
+    assert excluded.random_margin == half_width(other.values - other.random_values, groups[:, None])
 
 
 def test_queries_of_a_class_are_not_independent():
@@ -319,16 +276,3 @@ def test_queries_of_one_group_have_no_interval_and_say_so():
         assert math.isnan(found.random_margin) == (groups_of_queries == 1)
         says = "not known whether a random ranking has the same result: all queries are of one group or class"
         assert (shown(found) == says, shown(read_again(found))) == (groups_of_queries == 1, shown(found))
-
-
-def test_the_margin_to_a_random_ranking_is_that_of_the_groups():
-    """Ten copies of an item are one case: ten times the queries say nothing more."""
-    generator = torch.Generator().manual_seed(0)
-    few = torch.rand(40, generator=generator)
-    labels, embeddings = NumberLabels(few.repeat_interleave(10)), torch.randn(40, 4, generator=generator)
-    evaluation, ranking = evaluate(embeddings.repeat_interleave(10, 0), labels, groups=torch.arange(400) // 10)
-    of_groups = (ranking.values - ranking.random_values).view(40, 10).mean(1)
-    interval = ttest_1samp(of_groups, 0).confidence_interval()
-    assert evaluation.random_margin == pytest.approx((interval.high - interval.low) / 2)
-    assert torch.equal(ranking.items, torch.arange(400)[:, None] // 10)  # of the choice of weights, and of compare
-    assert evaluation.random_margin > 3 * 1.96 * float((ranking.values - ranking.random_values).std()) / 20 / 1.1
