@@ -1,18 +1,16 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from support.captioning import described_squares, small_captioner
-from support.fake_runs import classes, poses
 from support.refusals import refused
 
 from contml.captioning import score_captions
 from contml.captioning.evaluator import CaptionEvaluator, evaluate_captions
 from contml.data import Images
 from contml.evaluation.evaluated import Evaluated, scope, sentence, summary
-from contml.evaluation.results import Evaluation, measurable, measured, usual
+from contml.evaluation.results import measurable, measured, usual
 from contml.labels import NumberLabels
 
 
@@ -66,27 +64,9 @@ def test_the_result_goes_through_json_and_tables():
     assert table[0] == ["metric", "K", "model", "random caption", "person", "normalized"]
     assert [row[1] for row in table[1:5]] == ["1", "2", "3", "4"]
     assert sentence(read).startswith("CIDEr-D is ")
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "words"),
-    [
-        (classes(0.4), "800 queries, 800 in the gallery; label distance: 0 within a class, 1 between classes"),
-        (poses(0.4), "200 queries, 800 in the gallery; label distance: pixels"),
-        (Evaluation("", 1200, 0, {}, math.nan, kind="captions"), "1,200 images"),
-    ],
-)
-def test_what_was_evaluated_in_words(evaluation, words):
-    assert scope(evaluation) == words
+    assert scope(read) == "30 images"
 
 
 def test_a_split_without_captions():
     split = replace(described_squares(), labels=NumberLabels(torch.zeros(30)))
     refused(lambda: evaluate_captions(["a"] * 30, split, torch.arange(30)), "task", got="no captions")
-
-
-def test_an_empty_caption_has_scores():
-    evaluation, captions = evaluate_captions([""] * 30, described_squares(), torch.arange(30))
-    assert isinstance(evaluation, Evaluation)
-    assert evaluation.main.model == 0
-    assert np.all(captions.scores["rouge_l"] == 0)

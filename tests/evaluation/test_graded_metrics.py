@@ -15,7 +15,7 @@ from support.retrieval import evaluate
 from support.strategies import label_vectors
 
 from contml.evaluation import graded, hierarchical_average_precision, kendall_tau, recall_within, retrieval
-from contml.labels import CaptionLabels, ClassLabels, NumberLabels, OrdinalLabels, VectorLabels
+from contml.labels import ClassLabels, NumberLabels, OrdinalLabels, VectorLabels
 
 
 @st.composite
@@ -129,12 +129,10 @@ def test_which_labels_have_which_metrics():
     embeddings = torch.randn(6, 3)
     ages = [20.0, 21.0, 30.0, 41.0, 40.0, 22.0]
     ordinal = OrdinalLabels([1, 2, 3, 3, 2, 1])
-    captions = CaptionLabels([[text] for text in ("a dog", "a cat", "two dogs", "a red bus", "a bus", "one cat")],
-                             vectors={word: np.eye(8)[i] for i, word in enumerate(
-                                 ["a", "dog", "cat", "two", "dogs", "red", "bus", "one"])})  # fmt: skip
-    for labels in (NumberLabels(ages), ordinal, captions):
+    for labels in (NumberLabels(ages), ordinal):
         found, _ = evaluate(embeddings, labels)
         assert list(found.scores) == ["label_distance_area", "hap", "kendall"]
+        assert "recall" not in found.curves
     classes, _ = evaluate(embeddings, ClassLabels([0, 0, 0, 1, 1, 1]))
     assert not {"hap", "kendall", "label_distance_area"} & classes.scores.keys()
     assert classes.sorted_queries == 0
@@ -176,9 +174,3 @@ def test_a_sample_of_queries_is_sorted_where_there_are_many(monkeypatch):
     monkeypatch.setattr(graded, "_SORTED_PAIRS", 0)
     monkeypatch.setattr(graded, "_LEAST_SORTED", 30)
     assert evaluate(embeddings, space_of(labels))[0].sorted_queries == 30
-
-
-def test_without_relevance_or_order_there_is_no_value():
-    near = torch.rand(2, 5)
-    assert math.isnan(hierarchical_average_precision(near, near, relevance=lambda d: d * 0))
-    assert math.isnan(kendall_tau(near, near * 0))

@@ -8,7 +8,6 @@ from support.retrieval import evaluate
 
 from contml import evaluation as metrics_of
 from contml.labels import ClassLabels, NumberLabels
-from contml.sampling import ClassSampler
 
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(12) % 4
@@ -56,9 +55,6 @@ def test_class_ids_of_every_integer_type(dtype):
     )
     assert metrics_of.pairwise_f1(ids, ids) == 1
     assert same(evaluate(X, ClassLabels(ids)), evaluate(X, ClassLabels(CLASSES)))
-    assert ClassSampler(2, 2, labels=ClassLabels(ids)).batch(0, 0) == ClassSampler(
-        2, 2, labels=ClassLabels(CLASSES)
-    ).batch(0, 0)
 
 
 def test_large_unsigned_ids_differ():
@@ -138,10 +134,6 @@ OF_CLASSES = ("graded labels", "for classes", "ClassLabels")
 )
 def test_bad_input_is_one_error(call, fields):
     refused(call, *fields)
-
-
-def test_a_missing_row_counts_once():
-    assert evaluate(X, AGES, missing=[3, 3])[0].skipped == 1
 
 
 def test_lists_of_tensors_and_other_byte_orders():

@@ -86,7 +86,7 @@ def reference(x, d, k, *, folds, groups=None, missing=()):
     scores = [math.nan] * n
     for i in rows:
         scores[i] = (q[i] + 0.05) / math.sqrt(nanmean([q[j] for j in near[i]]) + 0.05)
-    return scores, near
+    return scores, [q.get(i, math.nan) for i in range(n)], near
 
 
 def own_folds(items):
@@ -95,8 +95,9 @@ def own_folds(items):
 
 
 def assert_equal(found, expected):
-    scores, near = expected
+    scores, errors, near = expected
     np.testing.assert_allclose(found.scores.numpy(), scores, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.errors.numpy(), errors, rtol=1e-7, atol=1e-9)
     for row, neighbours in enumerate(found.neighbours.tolist()):
         assert neighbours == near.get(row, [-1] * len(neighbours))
 
@@ -132,27 +133,6 @@ def test_groups_missing_and_folds_equal_the_loop():
 def test_equal_labels_have_no_errors():
     found = label_errors(embeddings(), NumberLabels(torch.ones(N)))
     assert (len(found.scores.unique()), found.order.tolist()) == (1, list(range(N)))
-
-
-def test_swaps_and_noise_are_found_where_labels_are_precise():
-    """Labels follow the embedding closely on one side, loosely on the other: the loose half is no error."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.rand(400, 2, generator=generator)
-    values = x[:, 0] + torch.where(x[:, 0] < 0.5, 0.01, 0.3) * torch.randn(400, generator=generator)
-    precise = (x[:, 0] < 0.25).nonzero()[:3, 0]
-    far = (x[:, 0] > 0.4).logical_and(x[:, 0] < 0.5).nonzero()[:3, 0]
-    values[precise], values[far] = values[far].clone(), values[precise].clone()  # swaps
-    noisy = (x[:, 0] < 0.25).nonzero()[5:8, 0]
-    values[noisy] += 0.5
-    planted = {*precise.tolist(), *far.tolist(), *noisy.tolist()}
-    found = label_errors(x, NumberLabels(values))
-
-    def hits(scores):
-        return len(planted & set(scores.topk(9).indices.tolist()))
-
-    assert hits(found.scores) >= 5
-    assert hits(found.errors) <= 3  # without a local scale
-    assert hits(found.label_distances.mean(1)) == 0
 
 
 def test_no_block_holds_all_pairs(monkeypatch):

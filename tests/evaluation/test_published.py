@@ -77,18 +77,6 @@ def test_a_mistake_in_the_section_is_one_line(tmp_path, change, values):
     assert "\n" not in str(error.value)
 
 
-def test_a_mistake_in_a_file_is_reported_with_its_line(tmp_path):
-    path = config(tmp_path, TEXT.replace("recall@1", "recal@1"))
-    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "recal@1" in text)
-    with pytest.raises(InputError) as error:
-        load(str(path))
-    assert all(text in str(error.value) for text in (f"mine.yaml:{line}", "published", "recal@1", "recall@1"))
-
-
-def test_keys_of_any_name_need_a_type(tmp_path):
-    refused(lambda: load(str(config(tmp_path)), ["loss.sqared=1.0"]), "loss.sqared", hint="squared")
-
-
 def test_the_metrics_of_an_evaluation_have_bounds():
     random = torch.Generator().manual_seed(0)
     evaluation, _ = evaluate(torch.randn(30, 4, generator=random), ClassLabels(torch.arange(30) % 5))
