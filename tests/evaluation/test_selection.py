@@ -4,7 +4,6 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from scipy.stats import norm, ttest_rel
@@ -12,7 +11,7 @@ from support.fake_runs import poses, write_run
 
 from contml.app.cli.printing import print_evaluation
 from contml.app.trials.compare import compare
-from contml.evaluation import Evaluated, Selection, paired_interval
+from contml.evaluation import Evaluated, Selection, half_width, paired_interval
 
 TEST = Evaluated(poses(0.4), "test", "best", epoch=9, epochs=12)
 CHOSEN = Selection("label_distance@10", queries=300, best=0.41, last=0.42, difference=-0.01, interval=0.02)
@@ -24,6 +23,8 @@ def test_the_paired_interval_is_that_of_scipy(queries):
     b = a + 0.3 * noise + 0.01
     mean, half = paired_interval(a, b)
     assert (mean - half, mean + half) == pytest.approx(tuple(ttest_rel(a, b).confidence_interval(0.95)))
+    items = torch.arange(queries)[:, None] // 2  # two queries share an item
+    assert paired_interval(a, b, items) == pytest.approx((mean, half_width(a - b, items)), nan_ok=True)
     if queries == 4000:
         assert half < 0.4 * norm.ppf(0.975) / math.sqrt(queries)  # narrower than that of two independent means
 
@@ -52,21 +53,20 @@ def test_what_was_evaluated_goes_through_json(selection):
             Evaluated.from_dict({name: value for name, value in values.items() if name != key})
 
 
-@pytest.mark.parametrize(
-    ("split", "checkpoint", "epoch", "words"),
-    [
-        ("test", "best", 9, "test split, best weights (epoch 9 of 12, chosen on validation)"),
-        ("test", "last", 12, "test split, last weights (epoch 12)"),
-        (
-            "val",
-            "best",
-            9,
-            "validation split (no test split was evaluated; the weights were chosen on it), "
-            "best weights (epoch 9 of 12)",
-        ),
-        ("val", "last", 12, "validation split (no test split was evaluated), last weights (epoch 12)"),
-    ],
-)
+WORDS = [
+    ("test", "best", 9, "test split, best weights (epoch 9 of 12, chosen on validation)"),
+    ("test", "last", 12, "test split, last weights (epoch 12)"),
+    (
+        "val",
+        "best",
+        9,
+        "validation split (no test split was evaluated; the weights were chosen on it), best weights (epoch 9 of 12)",
+    ),
+    ("val", "last", 12, "validation split (no test split was evaluated), last weights (epoch 12)"),
+]
+
+
+@pytest.mark.parametrize(("split", "checkpoint", "epoch", "words"), WORDS)
 def test_the_words_for_split_and_weights(split, checkpoint, epoch, words):
     found = replace(TEST, split=split, checkpoint=checkpoint, epoch=epoch)
     assert (found.description, found.chosen_on_split) == (words, "chosen on it" in words)
@@ -84,34 +84,34 @@ def test_a_choice_that_the_validation_split_is_too_small_for():
     assert replace(found, selection=equal).doubt == f"{small}: mean label distance@10 differs by 0 ± 0"
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        TEST,
-        replace(TEST, selection=replace(CHOSEN, interval=0.009)),
-        replace(TEST, epoch=12, selection=replace(CHOSEN, difference=0.0, interval=None)),
-        replace(TEST, epoch=12, checkpoint="last", selection=CHOSEN),
-    ],
-)
+CERTAIN = [
+    TEST,
+    replace(TEST, selection=replace(CHOSEN, interval=0.009)),
+    replace(TEST, epoch=12, selection=replace(CHOSEN, difference=0.0, interval=None)),
+    replace(TEST, epoch=12, checkpoint="last", selection=CHOSEN),
+]
+
+
+@pytest.mark.parametrize("found", CERTAIN)
 def test_no_doubt(found):
     assert found.doubt == ""
 
 
-def test_changed_data_are_named_and_have_a_table_of_their_own(tmp_path, capsys):
-    changed = replace(TEST, changes=["test items: 1 removed (a.jpg)"])
+def test_what_was_evaluated_is_printed(capsys):
+    changed = replace(TEST, selection=CHOSEN, changes=["test items: 1 removed (a.jpg)"])
     assert changed.description.startswith("test split of changed data, best weights")
-    print_evaluation(changed)
-    assert "changed since the run began: test items: 1 removed (a.jpg)" in capsys.readouterr().out
+    print_evaluation(replace(changed, evaluation=replace(changed.evaluation, skipped=1)))
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == changed.description
+    assert lines[-1] == f"note: {changed.doubt}"
+    assert "changed since the run began: test items: 1 removed (a.jpg)" in lines
+    assert "images that could not be read and were excluded: 1" in lines
+    print_evaluation(changed, as_json=True)
+    assert Evaluated.from_dict(json.loads(capsys.readouterr().out)) == changed
+
+
+def test_changed_data_have_a_table_of_their_own(tmp_path):
+    changed = replace(TEST, changes=["test items: 1 removed (a.jpg)"])
     write_run(tmp_path / "a", evaluated=[TEST])
     write_run(tmp_path / "b", evaluated=[changed], model__dim=16)
     assert len(compare([tmp_path]).tables) == 2
-
-
-def test_the_interval_of_a_choice_counts_queries_that_share_an_item_as_dependent():
-    random = np.random.default_rng(0)
-    effects = random.normal(size=30)
-    items = torch.from_numpy(np.stack([random.choice(30, 3, replace=False) for _ in range(300)]))
-    a, b = torch.from_numpy(effects)[items].sum(1), torch.zeros(300)
-    mean, wide = paired_interval(a, b, items)
-    assert mean == paired_interval(a, b)[0]
-    assert wide > 2 * paired_interval(a, b)[1]

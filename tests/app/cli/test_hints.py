@@ -8,10 +8,8 @@ from functools import cache
 
 import pytest
 import typer
-from PIL import Image
 from support.paths import ROOT
 
-import contml as library
 from contml import InputError
 from contml.app.cli.commands import _called, app
 from contml.app.cli.hints import CONFIGURED, RECORDED, SECTIONS, fitting
@@ -104,27 +102,6 @@ def test_a_hint_that_fits(hint, command, expected):
     error = fitting(InputError("a", "b", "c", hint, "d"), command, options)
     assert error.hint == (hint if expected is None else expected)
     assert (error.subject, error.got, error.allowed, error.origin) == ("a", "b", "c", "d")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_run):
-    """A model of drawn people, and a broken image."""
-    folder = tmp_path_factory.mktemp("model")
-    Image.new("RGB", (40, 40)).save(folder / "good.png")
-    (folder / "broken.png").write_text("<html>")
-    return tiny_run, folder / "good.png", folder / "broken.png"
-
-
-def test_a_broken_image_of_a_search_is_to_be_fixed(contml, model):
-    run, good, broken = model
-    assert contml("index", run, good, "--out", "i")[0] == 0
-    status, _, err = contml("search", "i", broken)
-    assert status == 2
-    assert err.strip().endswith("; fix the file")
-    assert "broken=" not in err
-    with pytest.raises(InputError) as raised:  # in Python there is an argument
-        library.load(run).embed(broken)
-    assert 'set broken="skip" to leave out broken images' in raised.value.hint
 
 
 @pytest.mark.parametrize("command", ["search i good.png --epochs 3", "embed run good.png --out a.npz --epochs 3"])

@@ -38,6 +38,8 @@ def test_words_of_all_languages_are_shown_as_they_are(text):
 
 def test_what_a_terminal_would_obey_is_escaped(capsys):
     check(plain_text(HOSTILE))
+    assert plain_text("a\nb\t\x00", lines=True) == "a\nb\t\\x00"
+    check(str(InputError(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)))
     echo(HOSTILE)
     echo(HOSTILE, lines=True, err=True)
     print_broken(HOSTILE, HOSTILE)
@@ -48,10 +50,6 @@ def test_what_a_terminal_would_obey_is_escaped(capsys):
     check(output.err)
     assert "\\x1b[2J" in output.out
     assert output.out.count("\n") == 3  # a line, and a table of two
-
-
-def test_errors_are_escaped():
-    check(str(InputError(HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE)))
 
 
 def test_the_commands_print_with_no_other_function():
