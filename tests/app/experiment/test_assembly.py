@@ -55,12 +55,6 @@ def test_an_outside_loss_needs_no_trust(tmp_path):
     assert load_run(run.folder)[0].values["loss"] == made.values["loss"]
 
 
-def test_an_omitted_part_is_not_in_the_config(tmp_path):
-    values = from_text(tmp_path, True, "loss: raw\nmemory: null").values
-    assert "memory" not in values
-    assert "miner" not in values
-
-
 def test_a_regularizer_is_added_to_the_loss_and_its_memory(tmp_path):
     parts = "loss: log_ratio\nmemory: {size: 25, start: 0}\nregularizer: {name: rank_sim, weight: 5}"
     made = from_text(tmp_path, False, parts)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from support.refusals import refuses
 from torchvision import models
 
 from contml.app.experiment import OwnData, check, load_table
@@ -70,14 +69,6 @@ def values(own, *changes):
     return load_table(own, None, [*QUICK, *changes]).values
 
 
-def test_without_weights_a_small_network_is_trained(table):
-    made = load_table(table, None, QUICK)
-    assert (made.preset.name, made.values["model"]["backbone"]) == ("quick", "small_cnn")
-    file, address = default_file()
-    assert f"--weights {file.name} (from {address})" in made.preset.reason
-    assert made.preset.reason.count("\n") == 0
-
-
 def test_weights_make_a_head_on_frozen_features(table, weights):
     made = load_table(table._replace(weights=weights), None, [*QUICK[:-3]])
     model, images = made.values["model"], made.values["images"]
@@ -91,7 +82,10 @@ def test_weights_make_a_head_on_frozen_features(table, weights):
 
 
 def test_cached_weights_are_used_if_they_are_whole(table, weights, monkeypatch):
-    assert choose(None, None, None, []).name == "quick"
+    made = load_table(table, None, QUICK)
+    assert (made.preset.name, made.values["model"]["backbone"]) == ("quick", "small_cnn")
+    file, address = default_file()
+    assert f"--weights {file.name} (from {address})" in made.preset.reason
     file = cached(weights, monkeypatch)
     preset = choose(None, None, None, [])
     assert preset.name == "features"
@@ -114,7 +108,7 @@ def test_who_names_a_network_has_chosen(table, weights, monkeypatch, config, ove
     assert choose("features", None, config, []).name == "features"
 
 
-def test_a_network_that_is_named_takes_the_file(weights, table):
+def test_a_network_that_is_named_takes_the_file(weights):
     preset = choose(None, weights, None, ["model.backbone=timm:vit_tiny"])
     assert "model.backbone=timm:vit_tiny" in preset.changes
     assert preset.name == "features"
@@ -176,23 +170,13 @@ def test_a_network_is_found_by_its_keys(tmp_path, name):
     assert architecture_of(saved(tmp_path / "b.pth", wrapped)).backbone == name
 
 
-def test_a_file_with_a_name_of_torchvision_is_checked(tmp_path):
-    file = saved(tmp_path / "resnet18-f37072fd.pth", models.resnet18().state_dict())
-    with refuses(f"weights {file}", "damaged", hint="download it again"):
-        architecture_of(file)
-
-
-def test_check_estimates_a_training_on_features(table, weights):
-    """No image passes the backbone but those of some batches."""
-    facts = dict(check(load_table(table._replace(weights=weights), None, QUICK)))
-    assert facts["batch"] == "10 images of 32 x 32 pixels"
-    assert facts["time"].endswith("for the features of 40 images, which are kept; then seconds per epoch")
-    assert not Path("cache").exists()
-
-
 def test_check_estimates_a_training_whose_features_are_kept(table, weights):
     """The estimate is for the images that are new, or changed."""
     experiment = load_table(table._replace(weights=weights), None, QUICK)
+    facts = dict(check(experiment))
+    assert facts["batch"] == "10 images of 32 x 32 pixels"
+    assert facts["time"].endswith("for the features of 40 images, which are kept; then seconds per epoch")
+    assert not Path("cache").exists()  # no image passes the backbone but those of some batches
     task = experiment.build_task()
     trainer = experiment.build_trainer(task)
     for split in list(task.splits.values())[1:]:
