@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 from support.refusals import refuses
-from support.retrieval import evaluate
 
 from contml._support.tensors import load_tensors, save_tensors
 from contml.app.experiment import load_run, read_evaluation
 from contml.app.explore import explore_runs
 from contml.data.identity import DataRecord
-from contml.labels import ClassLabels, NumberLabels
 
 
 def pairwise(view, split):
@@ -57,27 +55,6 @@ def test_errors_are_those_of_the_evaluation(explored, runs):
             places = [nearest(by, row, explored.gallery.tolist(), explored.error_k) for by in (embedding, label)]
             means = [label[row, place].astype(np.float64).mean() for place in places]
             assert float(view.errors[row]) == pytest.approx(means[0] - means[1], rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("classes", [False, True])
-def test_label_distance_at_k_is_an_expectation(classes):
-    """All items at one place: each order is equally likely."""
-    ids = torch.tensor([0, 0, 1, 1, 1, 2] * 4)
-    labels = ClassLabels(ids) if classes else NumberLabels(ids.double())
-    evaluation, ranking = evaluate(torch.zeros(24, 3), labels, clusters=False)
-    expected = labels.pairwise().double().sum(1) / 23
-    assert torch.allclose(ranking.label_distance_at_k[:, 0], expected, rtol=1e-12)
-    curve = evaluation.curves["label_distance"].at(2)  # a tenth of 23
-    assert ranking.label_distance_at_k.mean(0).tolist() == pytest.approx([curve.model, curve.oracle], rel=1e-9)
-    assert ranking.label_distance_at_k[:, 1].tolist() == [0.0] * 24
-
-
-def test_the_map_is_the_same_again(explored, runs):
-    again = explore_runs([runs.first])
-    assert np.array_equal(again.views[0].points, explored.views[0].points)
-    assert torch.equal(again.views[0].by_embedding.rows, explored.views[0].by_embedding.rows)
-    assert explored.split.view.renderer is not None
-    assert (set(explored.texts), explored.notes) == ({""}, [])
 
 
 def test_of_many_items_a_sample_is_shown(runs):

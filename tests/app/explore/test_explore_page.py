@@ -71,6 +71,8 @@ def test_hostile_names_are_text(tmp_path):
     assert f"script-src 'self' file: 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
     assert "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
+    assert not data["searchesLabels"]
+    assert not (tmp_path / "labels.js").exists()
 
 
 def test_a_broken_picture_is_crossed_out(tmp_path):
@@ -260,17 +262,6 @@ def test_a_search_that_fails_is_told_in_words(tmp_path, capsys):
         status, content, _ = ask(connection, "POST", SEARCH, png("lime"))
     assert (status, json.loads(content)) == (500, {"error": "the search failed (no memory for)"})
     assert "no memory" in capsys.readouterr().err  # an error of this program
-
-
-def test_addresses_that_cannot_be_used(tmp_path):
-    with socket.socket() as used:
-        used.bind(("127.0.0.1", 0))
-        used.listen()
-        port = used.getsockname()[1]
-        with refuses(f"127.0.0.1:{port}", "in use", hint="--port"):
-            make_server(tmp_path, hostile(), [], port=port)
-    with refuses("192.0.2.1:0", "cannot be used"):
-        make_server(tmp_path, hostile(), [], host="192.0.2.1")
 
 
 def test_search_equals_the_embeddings_of_the_run(explored, runs):

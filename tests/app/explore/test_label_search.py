@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.explored import hostile, numbers as drawn_numbers, poses, searchable
+from support.explored import numbers as drawn_numbers, poses, searchable
 from support.label_spaces import SPACES
 
 from contml._support.tensors import load_tensors, save_tensors
@@ -55,15 +55,6 @@ def test_the_file_has_training_items_and_the_labels_of_the_page(explored, runs, 
     write_page(tmp_path / "page", explored)  # the same page
 
 
-def test_joints_that_are_not_visible_are_marked(tmp_path):
-    labels = SPACES["poses"](None)
-    write_page(tmp_path / "page", searchable(labels, labels))
-    data = labels_of(tmp_path / "page")
-    for part in (data["items"], data["views"][0]):
-        assert np.array_equal(numbers(part["visible"], "u1").reshape(20, 6), labels.visible)
-    assert (data["joints"], data["skeleton"]) == ([f"joint {n}" for n in range(1, 7)], [])
-
-
 def in_unit(measure):
     labels = NumberLabels([1.0, 2, 3])
     labels.measure = measure
@@ -81,12 +72,6 @@ def test_numbers_are_printed_in_their_unit(labels, printed, tmp_path):
     assert {name: data["printed"][name] for name in printed} == printed
     assert numbers(data["items"]["values"], "<f8").tolist() == labels.values[:, 0].tolist()
     assert (data["low"], data["high"]) == (float(labels.values.min()), float(labels.values.max()))
-
-
-def test_other_labels_have_no_file(tmp_path):
-    write_page(tmp_path / "page", hostile())
-    assert not (tmp_path / "page" / "labels.js").exists()
-    assert '"searchesLabels":false' in (tmp_path / "page" / "data.js").read_text()
 
 
 def test_why_a_page_does_not_search_is_said(explored, copied):

@@ -139,7 +139,7 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("usual") / "new" / "folder")
 
 
-def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
+def test_page_is_self_contained_and_holds_every_picture_and_number(usual: str) -> None:
     page = check_self_contained(usual)
     # Four plots; queries with 4 and 4 items, or with 5 and 5; the explained pair.
     assert len(page.links) == 4 + 3 * 9 + 6 * 11 + 2
@@ -147,6 +147,9 @@ def test_page_is_self_contained_and_holds_every_picture(usual: str) -> None:
     assert (len(page.alts), page.text.count("60 queries \u00d7 60 gallery items")) == (len(page.links), 1)
     assert "torso lengths" in page.text
     assert "loss: log_ratio" in page.text
+    evaluation, _ = fake()
+    assert all(cell in page.text for line in summary(evaluation) for cell in line)
+    assert sentence(evaluation) in page.text
 
 
 def curve_titles(rows: list[dict[str, Any]], evaluated: Evaluated) -> tuple[str, int]:
@@ -224,15 +227,6 @@ def test_an_explanation_that_fails_is_omitted_and_noted(tmp_path: Path) -> None:
     assert "ValueError: no words" in page.text
     assert "The first query and its nearest item" not in page.text
     write(tmp_path / "nothing", ranking=no_ranking(), split=colours(view=View(explainer=beside)))
-
-
-def test_page_holds_every_number_of_the_table(usual: str) -> None:
-    evaluation, _ = fake()
-    page = Page(usual)
-    for line in summary(evaluation):
-        for cell in line:
-            assert cell in page.text
-    assert sentence(evaluation) in page.text
 
 
 def test_everything_is_escaped(tmp_path: Path) -> None:
@@ -475,9 +469,3 @@ def test_summary_and_sentence() -> None:
     assert "worse than random" in changed_sentence(model=[1.2] * 20)
     assert changed_sentence(oracle=[1.0] * 20).endswith("is 0.380; random: 1.00; oracle: 1.00.")
     assert changed_sentence(random=[0.0] * 20, oracle=[0.0] * 20).startswith("Mean label distance@2 is 0.380; ")
-
-
-def test_a_picture_takes_characters_that_the_font_lacks() -> None:
-    evaluation, _ = fake()
-    curve = replace(evaluation.curves["ndcg"], title="漢 $ \\frac{")
-    assert picture_of(metrics_plot(replace(evaluation, curves={"x": curve}))).width > 100

@@ -12,7 +12,7 @@ from PIL import Image
 from support.label_spaces import space_of
 from support.retrieval import evaluate
 
-from contml._support.text import number, percent, plain_text
+from contml._support.text import number, percent
 from contml.app.report.examples import by_score, drawn, examples
 from contml.app.report.page import ITEM, LIMIT, About, Album, write_report
 from contml.app.report.ranking import RankingContent, label_rows
@@ -50,16 +50,10 @@ def test_values_of_each_query_against_a_loop_and_their_means_are_the_main_metric
         others = torch.cat((d[q, :q], d[q, q + 1 :]))
         assert float(ranking.random_values[q]) == pytest.approx(float(others.mean()), rel=1e-6)
         assert float(ranking.oracle_values[q]) == pytest.approx(float(others.sort().values[:k].mean()), rel=1e-6)
-    main = evaluation.main
-    means = [float(x.mean()) for x in (ranking.values, ranking.random_values, ranking.oracle_values)]
-    assert means == pytest.approx([main.model, main.random, main.oracle])
-
-
-def test_values_of_classes_are_recall_at_1():
-    _, evaluation, ranking = found(ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5)), items=30)
-    main = evaluation.main
-    means = [float(x.mean()) for x in (ranking.values, ranking.random_values, ranking.oracle_values)]
-    assert means == pytest.approx([main.model, main.random, main.oracle])
+    of_classes = found(ClassLabels(torch.tensor([0, 0, 0, 1, 1, 2] * 5)), items=30)  # their main metric is recall@1
+    for main, each in ((evaluation.main, ranking), (of_classes[1].main, of_classes[2])):
+        means = [float(x.mean()) for x in (each.values, each.random_values, each.oracle_values)]
+        assert means == pytest.approx([main.model, main.random, main.oracle])
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,8 +167,3 @@ def test_embedded_pictures_are_webp_of_limited_width():
     text = Album(split_of(NumberLabels(torch.arange(3.0)))).embedded(Image.new("RGB", (3000, 30)))
     assert text.startswith("data:image/webp;base64,")
     assert Image.open(io.BytesIO(base64.b64decode(text.partition(",")[2]))).width == 1440
-
-
-def test_plain_text():
-    assert plain_text("a\nb\udcff\x1b\x7f ü 漢 \u200d") == "a\\nb\\udcff\\x1b\\x7f ü 漢 \u200d"
-    assert plain_text("a\nb\t\x00", lines=True) == "a\nb\t\\x00"
