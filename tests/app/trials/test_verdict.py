@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -223,19 +224,6 @@ def test_one_run_each_is_compared_by_its_queries(tmp_path):
     assert "has no interval: the metric of each query is not known; 'contml evaluate RUN' writes it" in table.remarks[0]
 
 
-def test_two_runs_of_untrained_weights(tmp_path):
-    """Training made validation worse in both: the results are those of one network."""
-    for name, loss in (("one", {"name": "proxy_anchor"}), ("two", {"name": "margin"})):
-        initial = Evaluated(poses(0.196), "test", "best", 0, 5)
-        write_run(tmp_path / name, evaluated=[initial], loss=loss, queries={"q": A.tolist()})
-    found = compare([tmp_path])
-    assert not best_cells(found.tables[0])
-    equal = "no best: proxy_anchor and margin are equal in mean label distance@10, with untrained weights"
-    assert found.tables[0].remarks[0] == equal
-    row = found.as_data()["tables"][0]["rows"][0]
-    assert (row["epochs"], row["untrained"]) == ([0], [True])
-
-
 def test_the_column_of_the_epoch(tmp_path):
     def write(name, epoch, **changes):
         write_run(tmp_path / name, evaluated=[Evaluated(poses(0.4), "test", "best", epoch, 12)], **changes)
@@ -246,7 +234,13 @@ def test_the_column_of_the_epoch(tmp_path):
     write("c", 2.5, model__dim=16)
     for seed in range(6):
         write(f"d{seed}", 0, model__dim=32, seed=seed)
+    write("e", 0, model__dim=64)
+    (table,) = compare([tmp_path / "d0", tmp_path / "e"]).tables
+    assert table.remarks[0].endswith("are equal in mean label distance@10, with untrained weights")
+    shutil.rmtree(tmp_path / "e")
     found = compare([tmp_path], ["spearman"])
     column = ["epoch", "7", "2.5", "0, 6 untrained", "0 to 9, 1 untrained"]
     assert [line[2] for line in texts(found.tables[0])] == column
     assert found.notes == ("7 of 11 runs have untrained weights, see the column epoch",)
+    untrained = [(row["epochs"], row["untrained"]) for row in found.as_data()["tables"][0]["rows"]]
+    assert untrained[3] == ([3, 0, 9], [False, True, False])
