@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference_metrics
 
+from contml.evaluation import clustering
 from contml.evaluation.clustering import (
     cluster,
     cluster_scores,
@@ -75,15 +76,15 @@ def blobs(classes=30, per_class=12, dim=16, spread=0.05):
     return centres[ids] + spread * torch.randn(len(ids), dim, generator=generator), ids
 
 
-def test_blobs_are_found():
+def test_scores_are_means_over_seeds():
+    """The clusters of one seed may change where embeddings are rounded in another way."""
     x, ids = blobs()
-    for shift, scale in ((1e4, 1), (0, 1e-6)):
-        scores = cluster_scores(x.double() * scale + shift, ids)
-        assert scores["nmi"].model > 0.97
-        assert scores["f1"].model > 0.9
-        assert scores["nmi"].oracle == scores["f1"].oracle == 1
-        assert scores["nmi"].random < 0.5
-        assert scores["f1"].random < 0.05
+    scores, runs = cluster_scores(x, ids), [cluster(x, 30, seed=seed) for seed in range(clustering._RESTARTS)]
+    metrics = {"nmi": (normalized_mutual_information, nmi_by_chance), "f1": (pairwise_f1, f1_by_chance)}
+    for name, (metric, chance) in metrics.items():
+        assert scores[name].model == pytest.approx(fmean(metric(ids, run) for run in runs))
+        assert scores[name].random == pytest.approx(fmean(chance(ids, run) for run in runs))
+    assert scores["nmi"].model > 0.97
 
 
 @pytest.mark.parametrize("k", [7, 200])
@@ -116,14 +117,3 @@ def test_clusters_do_not_depend_on_offset_and_scale(offset, scale):
     x = torch.tensor([[0.0], [1.0], [10.0], [11.0]], dtype=torch.float64)
     first, second, third, fourth = cluster((x + offset) * scale, 2).tolist()
     assert first == second != third == fourth
-
-
-@pytest.mark.slow
-def test_scores_hardly_change_when_embeddings_are_rounded_in_another_way():
-    x, ids = blobs(classes=6, per_class=4, spread=1.5)
-    generator = torch.Generator().manual_seed(1)
-    rounded = [x * (1 + 1e-6 * torch.randn(x.shape, generator=generator)) for _ in range(8)]
-    scores = [cluster_scores(embeddings, ids) for embeddings in rounded]
-    single = [normalized_mutual_information(ids, cluster(embeddings, 6)) for embeddings in rounded]
-    means = [score["nmi"].model for score in scores]
-    assert max(means) - min(means) < 0.03 < max(single) - min(single)
