@@ -166,9 +166,5 @@ def test_options_are_arguments_with_help(name):
     assert [option.name for option in given] == [key for key in expected if key != "attention" or name == key]
     assert all(option.help and not option.required for option in given)
     assert data_arguments(DECODERS[name]) == {"feature_dim": True, "vocabulary_size": True}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bad_options(name):
     with refuses("vocabulary_size", "4", "at least 5"):
         make(name, vocabulary_size=4)

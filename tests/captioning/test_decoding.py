@@ -81,11 +81,14 @@ def test_beam_search_equals_a_loop_over_images(name, width):
 def test_log_probabilities_and_gradients_of_samples_are_those_of_teacher_forcing(name, temperature):
     decoder = make(name)
     features = features_of(decoder, IMAGES).requires_grad_()
+    states = recorded(decoder)
     torch.manual_seed(0)
     tokens, log_probabilities = sample(decoder, features, 3, LENGTH, temperature)
     assert tokens.shape == log_probabilities.shape == (3 * IMAGES, LENGTH)
     lengths = torch.tensor([len(words_of(row)) for row in tokens])
     assert len(lengths.unique()) >= 5
+    together = [len(state.memory[0]) for state in states]  # samples that have ended leave the batch
+    assert together == [int((lengths > n).sum()) for n in range(LENGTH)]
     written = torch.arange(LENGTH) < lengths[:, None]
     assert not log_probabilities[~written].any()
 
@@ -119,21 +122,6 @@ def test_images_whose_captions_have_ended_leave_the_batch(name, search):
     assert 0 < together[-1] < max(together)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_samples_that_have_ended_leave_the_batch(name):
-    decoder = make(name)
-    states = recorded(decoder)
-    torch.manual_seed(0)
-    tokens, _ = sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)
-    lengths = torch.tensor([len(words_of(row)) for row in tokens])
-    assert [len(state.memory[0]) for state in states] == [int((lengths > n).sum()) for n in range(LENGTH)]
-    assert lengths.min() < LENGTH
-    with torch.no_grad():
-        decoder.classifier.bias[END] += 20
-    states.clear()
-    assert sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)[0].shape[1] == len(states) < LENGTH
-
-
 def test_maps_are_kept_once_per_image():
     decoder = make("attention", end=-100)
     features = features_of(decoder, 4)
@@ -147,6 +135,15 @@ def test_maps_are_kept_once_per_image():
     for place, state in enumerate(states):
         for found, original in zip(state.maps, started[place // 4].maps, strict=True):
             assert found.data_ptr() == original.data_ptr()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_samples_stop_where_all_have_ended(name):
+    decoder = make(name)
+    with torch.no_grad():
+        decoder.classifier.bias[END] += 20
+    states = recorded(decoder)
+    assert sample(decoder, features_of(decoder, IMAGES), 3, LENGTH)[0].shape[1] == len(states) < LENGTH
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,20 +15,12 @@ from contml.evaluation.judgments import ceiling, evaluate_judgments, spearman_va
 from contml.labels import PairLabels
 
 
-@pytest.mark.parametrize("pairs", [2, 5, 300, 2500])
-@pytest.mark.parametrize("decimals", [0, 1, 9])
-def test_the_mean_of_the_values_is_the_correlation(pairs, decimals):
-    random = np.random.default_rng(pairs)
-    x = random.normal(size=pairs)
-    y = np.round(x + random.normal(size=pairs), decimals)
-    if np.ptp(y) == 0:
-        assert np.isnan(spearman_values(x, y)).all()
-        return
+@pytest.mark.parametrize("decimals", [0, 9])
+def test_the_values_are_the_influence_of_each_pair_on_the_correlation(decimals):
+    x, noise = np.random.default_rng(0).normal(size=(2, 30))
+    y = np.round(x + noise, decimals)
     assert spearman_values(x, y).mean() == pytest.approx(spearmanr(x, y).statistic)
-
-
-def test_the_values_are_the_influence_of_each_pair_on_the_correlation():
-    x, y = np.random.default_rng(0).normal(size=(2, 30))
+    assert np.isnan(spearman_values(x, np.ones(30))).all()
 
     def correlation(weights):
         (a, b), (_, d) = np.cov(rankdata(x), rankdata(y), aweights=weights, ddof=0)

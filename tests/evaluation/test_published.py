@@ -39,16 +39,16 @@ def test_a_config_holds_published_metrics(tmp_path):
     assert "published" not in load("pose/synthetic").values
 
 
-@pytest.mark.parametrize(
-    ("metric", "value", "fields"),
-    [
-        ("recal@1", 0.7, {"got": "unknown", "hint": "recall@1"}),
-        ("recall", 0.7, {"got": "without its K", "hint": "recall@10"}),
-        ("recall@2", 69.7, {"got": "69.7", "allowed": "0 to 1", "hint": "0.697"}),
-        ("spearman", -2.0, {"got": "-2", "allowed": "-1 to 1"}),
-        ("label_distance@5", -2.0, {"got": "-2", "allowed": "at least 0"}),
-    ],
-)
+WRONG = [
+    ("recal@1", 0.7, {"got": "unknown", "hint": "recall@1"}),
+    ("recall", 0.7, {"got": "without its K", "hint": "recall@10"}),
+    ("recall@2", 69.7, {"got": "69.7", "allowed": "0 to 1", "hint": "0.697"}),
+    ("spearman", -2.0, {"got": "-2", "allowed": "-1 to 1"}),
+    ("label_distance@5", -2.0, {"got": "-2", "allowed": "at least 0"}),
+]
+
+
+@pytest.mark.parametrize(("metric", "value", "fields"), WRONG)
 def test_a_wrong_metric_is_refused(tmp_path, metric, value, fields):
     refused(lambda: Published("a paper", **{metric: value}), metric, **fields)
     with pytest.raises(InputError) as error:
@@ -61,15 +61,15 @@ def test_a_source_and_a_metric_are_needed():
     refused(lambda: Published("a paper"), "metrics", got="none", hint="recall@1: 0.697")
 
 
-@pytest.mark.parametrize(
-    ("change", "values"),
-    [
-        ("published.recall@2=true", ("published.recall@2", "true", "number")),
-        ("published.recall@2=1" + "0" * 400, ("published.recall@2", "inf", "0 to 1")),
-        ("published={recall@1: 0.7}", ("published.source", "missing")),
-        ("published=0.7", ("published", "0.7", "mapping")),
-    ],
-)
+MISTAKES = [
+    ("published.recall@2=true", ("published.recall@2", "true", "number")),
+    ("published.recall@2=1" + "0" * 400, ("published.recall@2", "inf", "0 to 1")),
+    ("published={recall@1: 0.7}", ("published.source", "missing")),
+    ("published=0.7", ("published", "0.7", "mapping")),
+]
+
+
+@pytest.mark.parametrize(("change", "values"), MISTAKES)
 def test_a_mistake_in_the_section_is_one_line(tmp_path, change, values):
     with pytest.raises(InputError) as error:
         load(str(config(tmp_path)), [change])

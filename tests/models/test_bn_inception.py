@@ -95,6 +95,10 @@ def test_a_network_of_the_user_has_its_own_pixels():
     network.pixel_format = PixelFormat(mean=(1.0, 2.0, 3.0), std=(2.0, 2.0, 4.0), maximum=255, order="BGR")
     red = torch.tensor([255, 0, 51], dtype=torch.uint8).view(1, 3, 1, 1).expand(1, 3, 8, 8)
     torch.testing.assert_close(EmbeddingModel(network).features(red), torch.tensor([[25.0, -1.0, 63.0]]))
+    del network.pixel_format  # those of ImageNet
+    expected = torch.tensor([(1.0 - 0.485) / 0.229, (0.0 - 0.456) / 0.224, (0.2 - 0.406) / 0.225])
+    torch.testing.assert_close(EmbeddingModel(network).features(red)[0], expected)
+    assert not {"mean", "std"} & {*EmbeddingModel(network).state_dict()}
 
 
 def test_widths_and_sizes():

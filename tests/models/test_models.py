@@ -115,12 +115,6 @@ def test_an_import_string(tmp_path, monkeypatch):
             EmbeddingModel(name)
 
 
-def test_timm_absent(monkeypatch):
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with refuses("backbone", got="timm:resnet18", hint='pip install "contml[timm]"'):
-        EmbeddingModel("timm:resnet18")
-
-
 def test_backbones_of_features_and_of_images():
     assert EmbeddingModel("features", dim=4, feature_dim=6).head.in_features == 6
     for backbone, got in (("small_cnn", "small_cnn"), ("resnet18", "resnet18"), (Tiny(), "Tiny")):
@@ -133,14 +127,6 @@ def test_backbones_of_features_and_of_images():
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
-
-
-def test_imagenet_normalisation():
-    model = EmbeddingModel(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), dim=1)
-    grey = torch.full((1, 3, 8, 8), 128, dtype=torch.uint8)
-    expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    torch.testing.assert_close(model.features(grey)[0], expected)
-    assert not {"mean", "std"} & {*model.state_dict()}
 
 
 def test_a_torchvision_model_with_other_statistics():
@@ -302,7 +288,7 @@ def test_no_network(monkeypatch, error):
             EmbeddingModel("resnet18", weights="DEFAULT")
 
 
-def test_no_network_for_timm(monkeypatch):
+def test_no_network_for_timm_and_no_timm(monkeypatch):
     timm = pytest.importorskip("timm")
 
     def fail(*_: object, **__: object) -> None:
@@ -311,6 +297,9 @@ def test_no_network_for_timm(monkeypatch):
     monkeypatch.setattr(timm, "create_model", fail)
     with refuses("weights", "DEFAULT of timm:resnet18 (offline)", hint="local file"):
         EmbeddingModel("timm:resnet18", weights="DEFAULT")
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with refuses("backbone", got="timm:resnet18", hint='pip install "contml[timm]"'):
+        EmbeddingModel("timm:resnet18")
 
 
 class NoTensor:

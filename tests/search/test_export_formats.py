@@ -47,19 +47,20 @@ def embedder(backbone, resize=72, crop=64, feature_dim=None, **options):
 
 
 @cache
-def runner(file):
+def session_of(file):
     """What a user without contml runs."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+
+
+def runner(file):
+    session = session_of(file)
     return lambda items: session.run(["embeddings"], {session.get_inputs()[0].name: items})[0]
 
 
 def description(file):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    return json.loads(session.get_modelmeta().custom_metadata_map[KEY])
+    return json.loads(session_of(file).get_modelmeta().custom_metadata_map[KEY])
 
 
 def pixels(path, about):

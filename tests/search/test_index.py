@@ -57,6 +57,9 @@ def test_a_search_is_exact_with_ties_by_order(tmp_path, grid, offset):
         check_exact(index, x, rows, x[:20], 12)
         check_exact(Index.open(index.path), x, rows, x[:20], 500)
         index.compact()
+    assert index.search(torch.ones(1, 8), 1).metadata is None
+    assert index.search(np.zeros((0, 8)), 5).ids.shape == (0, 5)
+    assert Index.create(tmp_path / "empty", 8).search(x[:2], 5).ids.shape == (2, 0)
     assert len(index) == 370
     assert index.ids == [f"i{row:05d}" for row in rows]
     assert np.array_equal(index.embeddings(["i00040", "i00003"]), x[[40, 3]])
@@ -82,15 +85,6 @@ def test_an_item_that_is_added_after_a_removal_has_a_row_of_its_own(tmp_path, is
         assert np.array_equal(each.embeddings(["new", "i00001"]), x[[6, 5]])
         assert each.sources(["new", "i00001", "i00004"]) == ["source 6", "source 5", "source 4"]
         assert each.metadata(["new"]) == [{"n": 6}]
-
-
-def test_fewer_items_than_k_and_none(tmp_path):
-    index = Index.create(tmp_path / "index", 3)
-    assert index.search(np.zeros((2, 3)), 5).ids.shape == (2, 0)
-    index.add(["a"], np.zeros((1, 3)))
-    found = index.search(torch.ones(2, 3), 5)
-    assert (found.ids.tolist(), found.metadata) == ([["a"], ["a"]], None)
-    assert index.search(np.zeros((0, 3)), 5).ids.shape == (0, 1)
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------

@@ -298,22 +298,12 @@ def test_models_of_classes_and_without_calibration(contml, photos, model, monkey
 
 # -- the unit of the labels, the value of the query, and its own image ------------------------------------------------
 
-PRICES = "image,price_usd,built\n04.png,100,2001-01-01\nsub/03.png,200,2002-01-01\nsub/05.png,800,2004-01-01\n"
-
-
-def searched(contml, monkeypatch, photos, measure, *options, table=PRICES):
-    """The lines that a search with 04.png prints; its nearest are itself, 03, 05."""
-    (photos / "table.csv").write_text(table)
-    monkeypatch.setattr("contml.search.load", lambda run, trust: Colours(measure=measure))
-    contml("index", "run", "photos", "--out", "i", "--metadata", "photos/table.csv")
-    status, out, err = contml("search", "i", "photos/04.png", "-k", "3", *options)
-    assert (status, err) == (0, "")
-    return out
-
 
 def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_path):
-    measure = Measure("", 0.1, "ratio", "price_usd")
-    out = searched(contml, monkeypatch, photos, measure, "--gallery", "found.html").splitlines()
+    model = Colours(measure=Measure("", 0.1, "ratio", "price_usd"))
+    monkeypatch.setattr("contml.search.load", lambda run, trust: model)
+    contml("index", "run", "photos", "--out", "i")
+    out = contml("search", "i", "photos/04.png", "-k", "3", "--gallery", "found.html")[1].splitlines()
     assert re.split(r"  +", out[3].strip())[3] == "x 1.73 (1.64 to 1.83)"  # exp(0.1 * 5.49)
     assert out[-2] == (
         "label distance: the factor between the item and the query in price_usd (of several items: the geometric mean)"
@@ -321,7 +311,7 @@ def test_a_search_is_in_the_unit_of_the_labels(contml, monkeypatch, photos, tmp_
     page = (tmp_path / "found.html").read_text()
     assert "label distance (90 % interval) x 1.73 (1.64 to 1.83)" in page
     assert "shades of colour" not in page + "".join(out)
-    (data,) = json.loads(searched(contml, monkeypatch, photos, measure, "--json"))
+    (data,) = json.loads(contml("search", "i", "photos/04.png", "-k", "3", "--json")[1])
     assert data["measure"]["kind"] == "ratio"
     assert data["found"][1]["text"] == "x 1.73 (1.64 to 1.83)"
     assert data["found"][1]["label_distance"] == pytest.approx(1400 / 255)
