@@ -100,8 +100,9 @@ class ExpectedLabelDistance(PairLoss):
 class LabelRegression(torch.nn.Module):
     """Regression of labels: the squared error of embeddings as predictions of label coordinates.
 
-    Classical scaling of the label distances to landmarks gives the coordinates, in order of their variance. A number of
-    an embedding predicts one coordinate. Numbers without a coordinate predict 0.
+    Classical scaling of the label distances to landmarks gives the coordinates, in order of their variance. They are
+    divided by the root of their mean square, since a new network gives numbers of about 1. A number of an embedding
+    predicts one coordinate. Numbers without a coordinate predict 0.
 
     Args:
         train_labels: the labels of the training items, a root.
@@ -115,15 +116,16 @@ class LabelRegression(torch.nn.Module):
         super().__init__()
         coordinates = Coordinates.fit(train_labels)
         targets = coordinates.of(train_labels.filled(range(len(train_labels)), coordinates.landmarks)).flip(1)
-        self.targets = torch.nn.Buffer(targets - targets.mean(0), persistent=False)  # [T, r], the largest first
+        targets = targets - targets.mean(0)
+        self.targets = torch.nn.Buffer(targets / targets.square().mean().sqrt(), persistent=False)  # [T, r]
 
     def forward(self, embeddings: Tensor, labels: LabelSpace, *, anchors: Tensor | None = None) -> Tensor:
-        """The mean over the anchors of a batch, in units of the mean squared norm of all coordinates."""
+        """The mean over the anchors of a batch, divided by the number of coordinates."""
         assert labels.rows is not None
         target = self.targets[labels.rows][:, : embeddings.shape[1]].to(embeddings.dtype)
         target = torch.nn.functional.pad(target, (0, embeddings.shape[1] - target.shape[1]))
         error = (embeddings - target).square().sum(1)
-        return (error if anchors is None else error[anchors]).mean() / self.targets.square().sum(1).mean()
+        return (error if anchors is None else error[anchors]).mean() / self.targets.shape[1]
 
 
 class HardestLogRatio(LogRatioLoss):
