@@ -103,6 +103,19 @@ def test_the_interval_of_a_difference_is_that_of_welch():
     assert math.isnan(half_width_of_sum([(0.1, 3), (math.nan, 1)]))
 
 
+@pytest.mark.parametrize("sizes", [(10, 10, 10), (40, 5, 5, 5, 5), (10,) * 8])
+def test_intervals_of_few_groups_cover_the_truth(sizes):
+    """A standard normal effect of each group: 1.96 standard errors of the group means miss 0 in 9 to 25 %."""
+    random, groups = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
+    missed, items = np.zeros(2), torch.from_numpy(groups[:, None])
+    for _ in range(1000):
+        values = torch.from_numpy(random.normal(size=len(sizes))[groups])
+        mean = abs(float(values.mean()))
+        missed += mean > half_width(values, items), mean > 1.96 * math.sqrt(variance_of_mean(values, items))
+    assert missed[0] / 1000 < 0.07
+    assert missed[1] / 1000 > 0.08
+
+
 def test_items_of_queries_are_the_coarser_of_classes_and_groups():
     classes, finer, coarser = torch.tensor([7, 7, 7, 3, 3, 5]), torch.tensor([0, 0, 1, 2, 3, 4]), torch.arange(6) // 5
     assert items_of_queries(None, None) is None
