@@ -3,13 +3,12 @@
 import pytest
 import torch
 from support.refusals import refused, refuses
-from support.strategies import CLASS_CASES
 from torch.nn.functional import normalize
 
 from contml.app.experiment import load
 from contml.config import data_arguments
 from contml.labels import ClassLabels, MatrixLabels, NumberLabels, ThresholdLabels, VectorLabels
-from contml.losses import LOSSES, SmoothRankLoss, SoftInfoNCELoss
+from contml.losses import LOSSES, SoftInfoNCELoss
 from contml.losses.graded_pairs import median_distance
 
 SCALED = [name for name, loss in LOSSES.items() if "train_labels" in data_arguments(loss)]
@@ -150,20 +149,3 @@ def test_items_far_from_all_others_have_a_target():
 
 # ---------------------------------------------------------------------------------------------------------------------
 # graded contrastive losses, ranks
-
-
-@pytest.mark.parametrize("metric", ["ap", "recall", "ndcg"])
-def test_a_smooth_metric_is_the_metric_where_the_sigmoids_are_steps(metric):
-    x, classes = CLASS_CASES[0].embeddings, CLASS_CASES[0].classes
-    s, values = normalize(x) @ normalize(x).T, []
-    for a in range(8):
-        order = sorted((j for j in range(8) if j != a), key=lambda j, a=a: -float(s[a, j]))
-        ranks = [place for place, j in enumerate(order, 1) if classes[j] == classes[a]]  # one positive
-        if metric == "ap":
-            values.append(1 / ranks[0])
-        elif metric == "ndcg":
-            values.append(1 / torch.tensor(1.0 + ranks[0]).log2().item())
-        else:
-            values.append(torch.tensor(3.0 - ranks[0]).sigmoid().item())
-    found = SmoothRankLoss(metric, temperature=1e-6, k=3)(x, ClassLabels(classes)).item()
-    assert found == pytest.approx(1 - sum(values) / 8)

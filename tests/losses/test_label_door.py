@@ -14,7 +14,7 @@ from support.losses import made
 from support.refusals import refused, refuses
 
 from contml import InputError
-from contml.labels import ClassLabels, MatrixLabels, NumberLabels
+from contml.labels import ClassLabels, MatrixLabels, NumberLabels, ThresholdLabels
 from contml.losses import LOSSES, LogRatioLoss, RankSimLoss, RegularizedLoss, SoftInfoNCELoss
 from contml.losses.graded_pairs import ScaledLabelLoss
 
@@ -99,11 +99,6 @@ def test_one_batch_has_one_value_however_its_numbers_are_given(name, kind, way, 
     torch.testing.assert_close(value, LOOPS[name](embeddings, distances, anchors), rtol=1e-6, atol=1e-9)
 
 
-def test_every_loss_for_graded_labels_has_a_loop():
-    assert sorted({*LOOPS} - {*SCALED}) == ["cosent", "dense_triplet", "log_ratio", "rank_n_contrast", "rank_sim"]
-    assert {*SCALED} < {*LOOPS}
-
-
 @pytest.mark.parametrize("factor", [1e-15, 1e15])
 @pytest.mark.parametrize("power", [None, 1, 1.5])
 def test_tiny_and_huge_label_distances_have_their_value(factor, power):
@@ -162,13 +157,6 @@ def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
         LOSSES[name](**options)(torch.randn(4, 3), ages)
 
 
-@pytest.mark.parametrize(("name", "way"), spread(CLASS_LOSSES, INTEGERS, times=2))
-def test_integers_are_classes_to_losses_on_classes(name, way):
-    embeddings, ids, loss = torch.randn(6, 4, dtype=torch.float64), [0, 1, 1, 0, 2, 2], class_loss(name)
-    expected = loss(embeddings, ClassLabels(torch.tensor(ids)))
-    torch.testing.assert_close(loss(embeddings, INTEGERS[way](ids)), expected)
-
-
 def test_numbers_are_converted_as_everywhere():
     """By the function that reads the numbers of label spaces: a mask was ignored, and Decimal and sets were not."""
     loss, embeddings = LogRatioLoss(), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
@@ -182,7 +170,7 @@ def test_numbers_are_converted_as_everywhere():
 
 
 @pytest.mark.parametrize("name", [*CLASS_LOSSES, *LOOPS])
-def test_booleans_and_categories_are_classes(name):
+def test_booleans_and_categories_are_classes_and_so_are_integers_to_losses_on_classes(name):
     embeddings = torch.randn(6, 4, dtype=torch.float64)
     ids, categories = torch.tensor([1, 0, 0, 1, 1, 0]), series(list("baabba"), "category")
     options = {"label_scale": 1.0} if name in SCALED else {}
@@ -192,8 +180,11 @@ def test_booleans_and_categories_are_classes(name):
         for labels in ways:
             with refuses("LogRatioLoss", got="classes", allowed="graded"):
                 loss(embeddings, labels)
+        binary = ThresholdLabels(NumberLabels(torch.arange(6.0)), 1.0)
+        refused(lambda: loss(embeddings, binary), "LogRatioLoss", "0 and 1", "graded", "MultiSimilarityLoss")
         return
     expected = loss(embeddings, ClassLabels(ids))
+    ways += [way(ids.tolist()) for way in INTEGERS.values()] if name in CLASS_LOSSES else []
     for labels in ways:
         torch.testing.assert_close(loss(embeddings, labels), expected)
     with refuses("labels", got="a missing category", allowed="a class for each item"):

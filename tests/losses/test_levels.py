@@ -146,6 +146,9 @@ def test_each_part_has_its_own_loss():
     (first,) = torch.autograd.grad(losses[0](x[:, :4], y), x)
     torch.testing.assert_close(gradient[:, :4], first[:, :4])
     assert (both.requires, len([*both.parameters()])) == ("classes", 2)
+    nested = MatryoshkaLoss(losses[::-1], [2, 4])
+    torch.testing.assert_close(nested(x[:, :4], y), (losses[1](x[:, :2], y) + losses[0](x[:, :4], y)) / 2)
+    assert len([*nested.parameters()]) == 2
 
 
 def test_embeddings_of_another_length():

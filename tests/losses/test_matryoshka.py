@@ -17,7 +17,7 @@ from contml import MatryoshkaLoss
 from contml.app.experiment import load, train
 from contml.data.features import read_features
 from contml.labels import ClassLabels, VectorLabels
-from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss, ProxyAnchorLoss
+from contml.losses import LOSSES, CrossBatchMemory, LogRatioLoss
 from contml.losses.levels import LevelLosses
 from contml.models import EmbeddingModel
 from contml.models.identity import identity
@@ -63,19 +63,6 @@ def test_it_is_the_mean_over_prefixes(name, anchors, normalize):
         found = MatryoshkaLoss(losses, DIMS, normalize)(ours, labels, anchors=positions)
         for a, b in zip(value_and_gradients(found, ours), expected, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
-def test_each_length_has_its_own_proxies():
-    torch.manual_seed(0)
-    losses = [ProxyAnchorLoss(num_classes=3, embedding_dim=dim).double() for dim in DIMS]
-    x = items().requires_grad_()
-    found = MatryoshkaLoss(losses, DIMS)(x, CLASSES)
-    parts = zip(losses, DIMS, strict=True)
-    expected = sum(reference.proxy_anchor(x[:, :d], CLASSES.class_ids, loss.proxies) for loss, d in parts) / 3
-    torch.testing.assert_close(found, expected)
-    gradients = torch.autograd.grad(found, [loss.proxies for loss in losses])
-    for a, b in zip(gradients, torch.autograd.grad(expected, [loss.proxies for loss in losses]), strict=True):
-        torch.testing.assert_close(a, b)
 
 
 def test_each_length_has_its_own_memory():

@@ -60,24 +60,6 @@ def test_weights_give_the_gradient_of_the_embeddings(name):
     torch.testing.assert_close(slope, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_n_pairs_reads_only_some_pairs():
-    x = CASE.embeddings  # classes 0 1 1 2 0 0 0 2 2: the pairs are (0, 4), (1, 2), (3, 7)
-    w = pair_weights(LOSSES["n_pairs"](), x, CASE.classes)
-    assert w.shape == (9, 9)
-    read = torch.zeros(9, 9, dtype=torch.bool)
-    for a in (0, 1, 3):
-        read[a, [4, 2, 7]] = True
-    assert torch.equal(w > 0, read)
-    logits = torch.stack([x[1] @ x[4] - x[1] @ x[2], x[1] @ x[7] - x[1] @ x[2]])
-    shares = logits.exp() / (1 + logits.exp().sum())
-    torch.testing.assert_close(w[1, [4, 7]], shares)
-    torch.testing.assert_close(w[1, 2], shares.sum())
-    some = torch.tensor([8, 3, 2, 0])
-    torch.testing.assert_close(pair_weights(LOSSES["n_pairs"](), x, CASE.classes, anchors=some)[[0, 2]], 0 * w[:2])
-    angular = pair_weights(LOSSES["angular"](), x, CASE.classes, anchors=some)
-    assert (angular.shape, (angular.abs().sum(1) > 0).tolist()) == ((4, 9), [False, True, True, True])
-
-
 def test_some_anchors_are_some_rows():
     some = torch.tensor([7, 0, 7])
     for name in CLOSED:

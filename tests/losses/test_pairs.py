@@ -7,7 +7,6 @@ import torch
 from support.miners import FixedWeights
 
 from contml import losses as library
-from contml.losses.n_pairs import class_pairs
 from contml.losses.pair_weights import pair_weights
 
 #: Losses that read every pair of an anchor.
@@ -54,13 +53,6 @@ def test_pairs_that_a_comparison_excludes_are_not_there(name, block_rows):
 
 # ---------------------------------------------------------------------------------------------------------------------
 # pairs of a class
-
-
-def test_class_pairs_are_the_first_two_of_a_class():
-    assert class_pairs(CLASSES).tolist() == [2, -1, 0, 4, 3, -1, -1]
-    assert class_pairs(torch.tensor([5, 5, 5, 5])).tolist() == [1, 0, -1, -1]
-    assert class_pairs(torch.tensor([2, 1, 0])).tolist() == [-1, -1, -1]
-    assert class_pairs(torch.tensor([9, 9])).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("name", PAIRS_OF_A_CLASS)

@@ -12,9 +12,7 @@ from contml import InputError
 from contml.config import Section, data_arguments, options, read, summary, validate
 from contml.labels import ClassLabels, NumberLabels, ThresholdLabels
 from contml.losses import LOSSES
-from contml.losses.memory import CrossBatchMemory
 from contml.losses.pml import _UNSUPPORTED, pml_loss
-from contml.training import EmbeddingStep
 
 pytest.importorskip("pytorch_metric_learning")
 # The library's own: numpy's __array_wrap__, of a scipy function given tensors.
@@ -167,13 +165,6 @@ def test_class_ids_of_any_numbering():
 )
 def test_bad_input_is_refused(labels, anchors, fields):
     refused(lambda: make("NTXentLoss")(torch.randn(4, 6), labels, anchors=anchors), *fields)
-
-
-def test_labels_of_another_kind_are_refused_before_the_first_step():
-    binary = ThresholdLabels(NumberLabels(torch.randn(4)), 1.0)
-    with refuses(NTXENT, got="0 and 1 without class ids", allowed="classes"):
-        EmbeddingStep(loss=make("NTXentLoss")).check(torch.nn.Identity(), binary)
-    refused(lambda: CrossBatchMemory(make("NTXentLoss")), NTXENT, got="not a pair loss", hint="memory")
 
 
 def test_precision_is_that_of_all_losses():

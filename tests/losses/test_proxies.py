@@ -7,7 +7,7 @@ import torch
 from support.reference import proxy_anchor
 from support.refusals import refuses
 
-from contml.labels import ClassLabels, NumberLabels
+from contml.labels import ClassLabels
 from contml.losses import MarginLoss, NormalizedSoftmaxLoss, ProxyAnchorLoss, ProxyNCALoss, SoftTripleLoss
 
 SIMPLE = {
@@ -56,32 +56,15 @@ def test_soft_triple_of_centers_that_met_has_finite_gradients():
 
 
 @pytest.mark.parametrize("name", SIMPLE)
-def test_proxies_learn_and_are_in_the_state(name):
-    torch.manual_seed(0)
-    loss, classes = make(name, 4, class_ids=[3, 5, 8, 9]), torch.tensor([3, 5, 8, 9]).repeat(4)
-    embeddings = torch.nn.functional.normalize(torch.randn(4, 6)).repeat(4, 1) + 0.01 * torch.randn(16, 6)
-    optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
-    before = loss(embeddings, classes).item()
-    for _ in range(20):
-        optimizer.zero_grad()
-        loss(embeddings, classes).backward()
-        optimizer.step()
-    assert loss(embeddings, classes).item() < before
+def test_proxies_are_in_the_state(name):
+    loss, embeddings, classes = make(name, 4, class_ids=[3, 5, 8, 9]), torch.randn(4, 6), torch.tensor([3, 5, 8, 9])
+    next(loss.parameters()).data.normal_()  # what it has learned
     other = make(name, 4, class_ids=[9, 8, 5, 3])
     other.load_state_dict(loss.state_dict())
     assert torch.equal(other(embeddings, classes), loss(embeddings, classes))
     word = "centers" if name == "soft_triple" else "proxies"
     assert {key for key in loss.state_dict() if "index" not in key} == {word}
     assert next(loss.parameters()).shape == ((4, 3, 6) if word == "centers" else (4, 6))
-
-
-@pytest.mark.parametrize("name", SIMPLE)
-def test_bad_labels(name):
-    loss = make(name, 3)
-    with refuses("class id", got="3", allowed="3 classes, 0 to 2"):
-        loss(torch.randn(4, 6), torch.tensor([0, 1, 2, 3]))
-    with refuses(type(loss).__name__, got="graded", allowed="classes"):
-        loss(torch.randn(4, 6), NumberLabels(torch.randn(4)))
 
 
 @pytest.mark.parametrize("loss", [ProxyAnchorLoss, partial(MarginLoss, per_class=True), ProxyNCALoss])

@@ -8,7 +8,7 @@ from support.losses import made
 
 from contml.labels import VectorLabels
 from contml.losses import LOSSES
-from contml.losses.smooth_rank import boxes, shared_sums, sigmoid_sums
+from contml.losses.smooth_rank import shared_sums, sigmoid_sums
 
 TEMPERATURES = [50.0, 1.0, 0.3, 0.1, 0.01, 0.002]
 
@@ -60,23 +60,9 @@ def test_sums_over_other_items_equal_their_loop(temperature):
 
 
 @pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("items", [5, 300])
-def test_sums_of_a_batch_equal_all_sigmoids(items, temperature):
-    s, values = cosines(3, items)
-    values[:, ::3] = 0
-    weights = cosines(3, items, seed=2)[0]
-    theirs, ours = s.clone().requires_grad_(), s.clone().requires_grad_()
-    expected = direct(theirs, values, temperature)
-    leaf = max(4, boxes(temperature) // 20)
-    found = sigmoid_sums(ours, ours, values, temperature), shared_sums(ours, values, temperature, leaf)
-    for a, b in zip(found, expected, strict=True):
-        assert_close(a, b, 1e-10)
-        assert_close(gradients(a, weights, ours)[0], gradients(b, weights, theirs)[0], 1e-8)
-
-
-@pytest.mark.parametrize("temperature", TEMPERATURES)
 def test_float32_has_at_most_twice_the_error_of_all_sigmoids(temperature):
     s, values = cosines(8, 400)
+    values[:, ::3] = 0
     single = s.float()
     weights = cosines(8, 400, seed=2)[0]
     exact_leaf = single.double().requires_grad_()
