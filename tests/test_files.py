@@ -81,10 +81,12 @@ def test_any_step_of_writing_may_fail(tmp_path, monkeypatch, call):
     assert (path.read_text(), [*tmp_path.iterdir()]) == ("old", [path])
 
 
-def test_an_error_of_another_file_names_that_file(tmp_path):
+def test_an_error_of_another_file_names_that_file_and_none_is_left(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write(tmp_path / "a.txt", lambda _: (tmp_path / "absent.txt").read_bytes())
     assert caught.value.filename == str(tmp_path / "absent.txt")
+    with pytest.raises(KeyboardInterrupt), atomic(tmp_path / "a.txt"):
+        raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
     with refuses(str(tmp_path / "file/a.txt"), "cannot be written"):

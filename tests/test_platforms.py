@@ -15,12 +15,17 @@ from contml.data import Pixels, Split
 from contml.labels import NumberLabels
 
 
-def test_a_file_is_synced_by_a_handle_that_can_write(tmp_path, monkeypatch):
+def test_a_file_is_synced_before_it_is_renamed_by_a_handle_that_can_write(tmp_path, monkeypatch):
     """Windows refuses others: no file could be written."""
-    modes, sync = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: modes.append(fcntl.fcntl(file, fcntl.F_GETFL)) or sync(file))
-    write(tmp_path / "a", lambda temporary: temporary.write_text("content"))
-    assert ((tmp_path / "a").read_text(), [mode & os.O_ACCMODE for mode in modes]) == ("content", [os.O_RDWR])
+    found, sync, path = [], os.fsync, tmp_path / "a"
+
+    def synced(file):
+        found.append((fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE, path.exists()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    write(path, lambda temporary: temporary.write_text("content"))
+    assert (path.read_text(), found) == ("content", [(os.O_RDWR, False)])
 
 
 def test_items_on_two_drives_keep_their_names(monkeypatch):
