@@ -29,7 +29,7 @@ from contml.evaluation.evaluated import summary
 from contml.evaluation.metrics import Published
 from contml.evaluation.results import usual
 from contml.labels import ClassLabels
-from contml.losses import LOSSES, pair_weights
+from contml.losses import LOSSES
 from contml.tasks.table.kinds import TABLE_LABELS
 from contml.testing import check_loss
 from contml.training import Training
@@ -91,17 +91,6 @@ def test_a_loss_is_its_formula_two_rows_a_loop_and_a_page(monkeypatch):
     assert "```math" in formula
     assert paper.strip()
     assert "```math" in weight
-
-
-def test_the_weights_on_the_page_of_the_loss_are_its_own(monkeypatch):
-    module = {"__name__": "sup_con"}
-    exec(example("SupConLoss"), module)
-    classes, x = torch.tensor([0, 0, 1, 0, 1, 1]), torch.randn(6, 4, dtype=torch.float64)
-    x = torch.nn.functional.normalize(x)
-    t, same = 0.5, classes[:, None] == classes
-    p = (x @ x.T / t).masked_fill(torch.eye(6, dtype=torch.bool), -torch.inf).softmax(1)
-    expected = torch.where(same, (0.5 - p) / t, p / t).fill_diagonal_(0)  # each has two positives
-    torch.testing.assert_close(pair_weights(module["SupConLoss"](t).double(), x, classes), expected)
 
 
 def test_a_label_space_is_one_class_one_row_one_example_and_one_test(tmp_path, monkeypatch):
