@@ -14,7 +14,6 @@ from support import reference
 from support.miniature import TINY
 from support.refusals import refuses
 from support.strategies import label_vectors
-from torch.utils.data import DataLoader
 
 from contml import sampling
 from contml._support.errors import InputError
@@ -245,14 +244,6 @@ def test_the_next_epoch_follows_if_nobody_asks_for_a_batch_after_the_last(name):
     resumed = MADE[name](seed=99)
     resumed.load_state_dict({"seed": 0, "epoch": 1, "step": steps})
     assert (resumed.state_dict(), list(resumed)) == ({"seed": 0, "epoch": 2, "step": 0}, epoch_of(MADE[name](), 2))
-
-
-@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in MADE), ("dense", 2)])
-def test_a_data_loader_takes_the_batches_of_a_sampler(name, workers):
-    loader = DataLoader(range(1000), batch_sampler=MADE[name](), num_workers=workers)
-    assert len(loader) == len(MADE[name]())
-    for epoch in range(2):
-        assert [rows.tolist() for rows in loader] == epoch_of(MADE[name](), epoch)
 
 
 @pytest.mark.parametrize("name", MADE)
