@@ -1,6 +1,5 @@
 """A loop of one's own: losses, labels, a memory and an evaluation in plain PyTorch, as a user writes them."""
 
-import importlib
 import json
 from functools import partial
 
@@ -34,17 +33,6 @@ def trained(loss_function, labels, epochs=6):
 
 def ages():
     return contml.NumberLabels(AGES)
-
-
-def test_ages_with_a_memory_and_an_evaluation():
-    labels = ages()
-    before = contml.evaluate(FEATURES, labels)
-    embeddings, values = trained(contml.CrossBatchMemory(contml.LogRatioLoss(), 64), labels)
-    found = contml.evaluate(embeddings, labels)
-    assert sum(values[-3:]) < sum(values[:3])
-    assert found.score > before.score
-    assert found.metrics["ndcg@10"] == pytest.approx(float(found.per_query["ndcg@10"].mean()))
-    assert found.intervals["ndcg@10"] > 0
 
 
 @pytest.mark.parametrize("make", [contml.LogRatioLoss, contml.MultiSimilarityLoss, contml.DenseTripletLoss])
@@ -154,14 +142,3 @@ def test_a_metric_of_ones_own_in_a_config(contml, tmp_path):
     assert "<td>within_9_px</td>" in (folder / "report.html").read_text()
     status, out, _ = contml("compare", "runs", "--metric", "within_9_px")
     assert (status, "within_9_px" in out) == (0, True)
-
-
-MODULES = ["mining", "sampling", "testing", "estimator", "contracts", "training", "data", "models"]
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_public_modules_say_what_they_have(name):
-    module = importlib.import_module(f"contml.{name}")
-    assert module.__all__
-    assert not [each for each in module.__all__ if each.startswith("_") or not hasattr(module, each)]
-    assert all(hasattr(contml, each) for each in ("mining", "losses", "labels", "sampling", "evaluation", "testing"))
