@@ -4,6 +4,7 @@ import shutil
 import sys
 from dataclasses import replace
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,15 +24,6 @@ from contml.training.checkpoint import load_state
 from contml.training.setup import model_groups
 
 TEST = squares(20, seed=1)
-
-
-def test_it_learns():
-    trainer = small_trainer(model=Flat(), epochs=8, batches=15)
-    before = trainer.evaluate(TEST)[0].curves["label_distance"].model[2]
-    trainer.fit()
-    after = trainer.evaluate(TEST)[0].curves["label_distance"]
-    assert after.model[2] < 0.8 * before
-    assert after.oracle[2] <= after.model[2]
 
 
 @pytest.mark.slow
@@ -125,19 +117,11 @@ def test_loss_parameters_and_other_optimizers_resume_too(tmp_path):
 
 
 @pytest.mark.usefixtures("no_reports")
-def test_resume_with_a_changed_config(tiny_run, tmp_path):
+def test_resume_with_a_changed_path(tiny_run, tmp_path):
     run = Run(shutil.copytree(tiny_run, tmp_path / "run"))
-    text = run.config.read_text()
-    assert "squared: true" in text
-    changed = text.replace("epochs: 2", "epochs: 3")
-    assert changed != text
-    run.config.write_text(changed)
-    with refuses(str(run.config), got="training.epochs: 2 -> 3"):
-        resume(run.folder)
     kept = tmp_path / "kept"
-    before, _, after = text.rpartition("cache: null")  # of the sampler
-    changed = f"{before}cache: {kept}{after}"  # paths may change
-    run.config.write_text(changed)
+    before, _, after = run.config.read_text().rpartition("cache: null")  # of the sampler
+    run.config.write_text(f"{before}cache: {kept}{after}")
     assert resume(run.folder) is not None
     assert len(list(kept.iterdir())) == 1
 
@@ -216,23 +200,7 @@ def test_a_loss_on_labels_of_another_kind_is_refused_before_the_first_step():
         small_trainer(split=replace(squares(), labels=ClassLabels(torch.arange(30) % 5)))
 
 
-class NoRequires(torch.nn.Module):
-    """A loss without `requires`."""
-
-    def forward(self, embeddings, labels, *, anchors=None):
-        return embeddings.sum()
-
-
-class NoModule:
-    """A loss that is not a torch module."""
-
-    requires = "any"
-
-    def __call__(self, embeddings, labels, *, anchors=None):
-        return embeddings.sum()
-
-
-@pytest.mark.parametrize("loss", [NoRequires(), NoModule(), NoRequires().forward, None])
+@pytest.mark.parametrize("loss", [torch.nn.Identity(), Mock(requires="any"), torch.sum, None])
 def test_what_is_not_a_loss_is_refused_in_one_line(loss):
     with pytest.raises(InputError) as error:
         EmbeddingStep(loss=loss)
@@ -240,11 +208,6 @@ def test_what_is_not_a_loss_is_refused_in_one_line(loss):
     assert "\n" not in line
     for text in (type(loss).__name__, "torch.nn.Module", "requires"):
         assert text in line
-
-
-def test_a_class_in_place_of_a_loss():
-    with refuses("loss", got="the class LogRatioLoss", hint="LogRatioLoss()"):
-        EmbeddingStep(loss=LogRatioLoss)
 
 
 # -- a user's training step --------------------------------------------------------------------------------------------
