@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from scipy.stats import t
 from support.miniature import Flat, assert_equal, fitted, small_trainer, squares, weights
 from support.refusals import refuses
 from support.runs import Killed, assert_resumes, from_text, kill_at, of_two_processes, without_reports, without_speed
 
 from contml.app.experiment import evaluate_run, read_evaluation, report_run, resume, train
+from contml.evaluation import half_width
 from contml.evaluation.results import Curve, Evaluation
 from contml.labels import VectorLabels
 from contml.runs import create
@@ -46,7 +46,8 @@ def evaluations(values, better="lower"):
 ])  # fmt: skip
 def test_the_first_of_the_best_results_is_kept(better, values, best, since):
     kept = BestWeights()
-    for evaluation, queries, epoch in evaluations(values, better):
+    found = [*evaluations(values, better)]
+    for evaluation, queries, epoch in found:
         kept.update(evaluation, queries, epoch, {"w": torch.tensor(float(epoch))})
     assert (kept.epoch, kept.since, kept.weights["w"].item()) == (best, since, best)
     assert not kept.stopped
@@ -54,22 +55,10 @@ def test_the_first_of_the_best_results_is_kept(better, values, best, since):
     assert summary.metric == ("label_distance@10" if better == "lower" else "recall@1")
     assert summary.queries == 4
     assert summary.best == values[best]
-    if not since:  # the best are the last
-        assert (summary.difference, summary.interval) == (0.0, None)
-
-
-def test_the_interval_of_the_difference_is_paired():
-    kept = BestWeights()
-    found = []
-    for evaluation, queries, epoch in evaluations([2.0, 1.0, 4.0]):
-        found.append(queries)
-        kept.update(evaluation, queries, epoch, {})
-    summary = kept.summary()
-    difference = [float(a - b) for a, b in zip(found[1], found[2], strict=True)]
-    mean = sum(difference) / 4
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in difference) / 3)
-    assert summary.difference == pytest.approx(mean)
-    assert summary.interval == pytest.approx(t.ppf(0.975, 3) * deviation / 2)
+    differences = found[best][1] - found[-1][1]
+    assert summary.difference == pytest.approx(float(differences.mean()), nan_ok=True)
+    interval = half_width(differences) if since else math.nan  # the best are the last
+    assert summary.interval == (None if math.isnan(interval) else pytest.approx(interval))
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3])

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.interruptions import kills, pairs, signals
-from support.miniature import assert_equal, fitted, small_trainer, squares, weights
+from support.miniature import Flat, assert_equal, fitted, small_trainer, squares, weights
 from support.processes import start, start_group
 from support.refusals import refuses
 from torch import nn
@@ -91,40 +91,19 @@ def test_the_weights_of_a_last_save_that_failed_are_written_by_the_next_training
         assert_equal(found, expected)
 
 
-class BrokenStatistics(nn.Module):
-    """A model with a buffer that is not finite after a step; its output is."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(14 * 14 * 3, 4)
-        self.register_buffer("mean", torch.zeros(()))
-
-    def forward(self, images):
-        if self.training:
-            self.mean += float("inf")
-        return self.linear(images.flatten(1) / 255)
-
-
 def test_a_buffer_that_is_not_finite_is_found():
+    model = Flat()
+    model.register_buffer("mean", torch.zeros(()))
+    model.linear.bias.register_hook(lambda _: model.mean.fill_(torch.inf) and None)
     with refuses("weights", got="not finite in epoch 1, by step 1"):
-        small_trainer(model=BrokenStatistics()).fit()
-
-
-class EmptyPart(nn.Linear):
-    """A model with a parameter without entries, and a buffer that is not saved."""
-
-    def __init__(self):
-        super().__init__(14 * 14 * 3, 4)
-        self.unused = nn.Parameter(torch.empty(0))
-        self.register_buffer("mask", torch.full((2, 2), -torch.inf), persistent=False)
-
-    def forward(self, images):
-        return super().forward(images.flatten(1) / 255)
+        small_trainer(model=model).fit()
 
 
 def test_parameters_without_entries_and_buffers_that_are_not_saved_may_have_any_value():
-    trainer = fitted(small_trainer(model=EmptyPart()))
-    assert trainer.finished
+    model = Flat()
+    model.unused = nn.Parameter(torch.empty(0))
+    model.register_buffer("mask", torch.full((2, 2), -torch.inf), persistent=False)
+    assert fitted(small_trainer(model=model)).finished
 
 
 @contextmanager
