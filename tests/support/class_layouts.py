@@ -7,6 +7,8 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from .pose_sets import packed, struct
+
 #: Training and test classes of metric learning, with the same number of images each.
 CUB_CLASSES = [*range(1, 9), *range(101, 105)]
 CARS_CLASSES = [*range(1, 9), 99, 100, 174, 196]
@@ -50,19 +52,10 @@ def write_cub(folder, classes=CUB_CLASSES, per_class=5):
     return root
 
 
-def smallest(value):
-    """A number as in the devkit: a 1 x 1 array of the smallest type that holds it."""
-    kind = next(kind for kind in (np.uint8, np.uint16, np.uint32) if value <= np.iinfo(kind).max)
-    return np.array([[value]], dtype=kind)
-
-
 def records(fields, table):
     """A 1 x N struct array."""
-    found = np.zeros((1, len(table)), dtype=[(field, object) for field in fields])
-    for column, row in enumerate(table):
-        for field, value in zip(fields, row, strict=True):
-            found[0, column][field] = value if isinstance(value, str) else smallest(value)
-    return found
+    rows = ([value if isinstance(value, str) else packed(value) for value in row] for row in table)
+    return struct([dict(zip(fields, row, strict=True)) for row in rows])
 
 
 def class_names():

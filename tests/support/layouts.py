@@ -1,8 +1,6 @@
 """Drawn rooms in the official files of LSUN room layout, and label maps in plain folders."""
 
-import csv
 import itertools
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -10,6 +8,8 @@ from scipy.io import savemat
 
 from contml.tasks.layout.drawn_rooms import draw_room
 from contml.tasks.layout.views import CEILING, FLOOR, FRONTAL, LEFT, RIGHT
+
+from .tables import write_table
 
 F, L, R, G, C = FRONTAL, LEFT, RIGHT, FLOOR, CEILING
 #: The surfaces that meet at each point of a layout type, in the order of RoomLayoutTypes.m of the challenge: three at a
@@ -127,13 +127,6 @@ def write_label_maps(folder, items=60, classes=12):
     groups += ["object"] * (classes - len(groups))
     write_table(folder / "pairs.csv", rows)
     write_table(folder / "classes.csv", [{"label_id": k, "name": f"c{k}", "surface": g} for k, g in enumerate(groups)])
-
-
-def write_table(path, rows):
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _save(path, picture):

@@ -23,9 +23,9 @@ from .reference_pairs import (
     cosines,
     dot,
     euclidean,
+    log_one_plus_sum_exp,
     log_sum_exp,
     partners,
-    softplus,
     squared_euclidean,
     unit,
 )
@@ -114,8 +114,8 @@ def dro_pair_losses(
     of_positive, of_negative = {
         "margin": (lambda x: _hinge(margin + (base - x)), lambda x: _hinge(margin - (base - x))),
         "binomial": (
-            lambda x: 2 / alpha * softplus(-alpha * (x - base)),
-            lambda x: 2 / beta * softplus(beta * (x - base)),
+            lambda x: 2 / alpha * log_one_plus_sum_exp([-alpha * (x - base)]),
+            lambda x: 2 / beta * log_one_plus_sum_exp([beta * (x - base)]),
         ),
         "similarity": (lambda x: -x, lambda x: x),
     }[pair]

@@ -60,11 +60,6 @@ def cosines(embeddings: Tensor) -> list[list[Tensor]]:
     return [[dot(x, y) for y in on_sphere] for x in on_sphere]
 
 
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x)."""
-    return x + torch.log(1 + torch.exp(-x)) if x > 0 else torch.log(1 + torch.exp(x))
-
-
 def _mean(terms: list[Tensor]) -> Tensor:
     return _sum(terms) / max(1, len(terms))
 
@@ -146,8 +141,8 @@ def binomial_deviance(
     s = cosines(embeddings)
 
     def term(i: int, p: list[int], n: list[int]) -> Tensor:
-        pull = _mean([softplus(alpha * (base - s[i][j])) for j in p])
-        push = _mean([softplus(beta * (s[i][j] - base)) for j in n])
+        pull = _mean([log_one_plus_sum_exp([alpha * (base - s[i][j])]) for j in p])
+        push = _mean([log_one_plus_sum_exp([beta * (s[i][j] - base)]) for j in n])
         return 2 / alpha * pull + 2 / beta * push if scaled else pull + push
 
     return mean_over_anchors(term, embeddings, classes, anchors, kept)
