@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 import torch
-from support.items import Number, Squares, square
+from support.items import Number, Squares, fails, square
 from support.processes import script_environment
 from support.refusals import refuses
 
-from contml import InputError, work
+from contml import work
 from contml.labels import CaptionLabels, NumberLabels, VectorLabels, nearest
 
 IGNORED = "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::DeprecationWarning"
@@ -28,12 +28,6 @@ def ray():
         yield started
         sys.modules["ray"].shutdown()
         started.shutdown()
-
-
-def fails(item):
-    if item.value == 1:
-        raise InputError("number 1", "is odd")
-    return item.value**2
 
 
 def test_no_cluster_answers(tmp_path):

@@ -15,19 +15,7 @@ from support.strategies import CLASS_CASES, class_batches, class_distances, seed
 
 from contml.contracts import Candidates
 from contml.losses import Block, MarginLoss, TripletMarginLoss
-from contml.mining import MINERS, VTHM, DistanceWeighted, Hardest, Miner, SemiHard
-
-
-class Remembering(Miner):
-    """All weights 1; keeps what it was asked."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def weights(self, candidates):
-        self.seen.append(candidates)
-        return torch.ones_like(candidates.similarity)
+from contml.mining import MINERS, VTHM, DistanceWeighted, Hardest, SemiHard
 
 
 def candidates_of(embeddings, classes):
@@ -294,14 +282,15 @@ def test_a_miner_is_asked_for_cosines_where_embeddings_are_on_the_sphere():
     torch.manual_seed(0)
     embeddings, classes = torch.randn(6, 4), torch.tensor([0, 0, 1, 1, 2, 2])
     unit = torch.nn.functional.normalize(embeddings)
-    asked = Remembering()
+    seen, asked = [], FixedWeights(torch.ones(6, 6))
+    asked.register_forward_pre_hook(lambda _, given: seen.extend(given))
     MarginLoss(miner=asked)(embeddings, classes)
     TripletMarginLoss(miner=asked)(embeddings, classes)
-    for seen in asked.seen:
-        torch.testing.assert_close(seen.similarity, unit @ unit.T)
-        assert not seen.similarity.requires_grad
+    for candidates in seen:
+        torch.testing.assert_close(candidates.similarity, unit @ unit.T)
+        assert not candidates.similarity.requires_grad
     TripletMarginLoss(distance="euclidean", miner=asked)(embeddings, classes)
-    torch.testing.assert_close(asked.seen[-1].similarity, -torch.cdist(embeddings, embeddings), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(seen[-1].similarity, -torch.cdist(embeddings, embeddings), atol=1e-3, rtol=1e-3)
     one = torch.zeros(6, 6)  # a triplet (0, 1, 3) of weight 2 x 3
     one[0, 1], one[0, 3] = 2, 3
     hinge = (unit[0] @ unit[3] - unit[0] @ unit[1] + 5).item()

@@ -149,11 +149,6 @@ def more_if(condition):
     return asked(lambda right, rows, cols: right(rows, cols) + float(condition(right.func.__self__, rows)))
 
 
-class PartOfAll(Broken):
-    def _select(self, index):
-        return copy.copy(self)
-
-
 def index_by(function, base=Broken):
     """A space whose `labels[rows]` is `function(whole, rows, the correct part)`."""
 
@@ -163,9 +158,14 @@ def index_by(function, base=Broken):
     return type(base.__name__, (base,), {"__getitem__": index})()
 
 
-def part_with(class_ids, base=Broken):
-    """A space whose parts have these class ids."""
-    return index_by(lambda whole, rows, part: part.__dict__.update(class_ids=class_ids(part)) or part, base)
+def part_with(base=Broken, **changes):
+    """A space whose parts have other attributes, each a function of the correct part and the index."""
+
+    def part(whole, rows, right):
+        right.__dict__.update({name: change(right, rows) for name, change in changes.items()})
+        return right
+
+    return index_by(part, base)
 
 
 def with_another_root(part):
@@ -173,49 +173,6 @@ def with_another_root(part):
     part._root = copy.copy(part.root)
     part._root.values = part._root.values.square()
     return part
-
-
-class Unnumbered(Broken):
-    """Without row numbers, like labels of a bare tensor."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = None
-
-
-class AnyNumbers(Broken):
-    """The row numbers of parts are `number(correct row numbers, index)`."""
-
-    number = staticmethod(lambda rows, index: rows)
-
-    def _part(self, index):
-        part = super()._part(index)
-        part.rows = self.number(part.rows, index)
-        return part
-
-
-def numbered(function):
-    return type("AnyNumbers", (AnyNumbers,), {"number": staticmethod(function)})()
-
-
-class OwnRoot(Broken):
-    """A part is its own root, but keeps the row numbers of the whole."""
-
-    @property
-    def root(self):
-        return self
-
-
-class NeverARoot(Broken):
-    def as_root(self):
-        return self
-
-
-class ChangesWhenMoved(Broken):
-    def to(self, device):
-        moved = super().to(device)
-        moved.values = 2 * moved.values
-        return moved
 
 
 class Ids(ClassLabels):
@@ -254,23 +211,27 @@ CLASS_IDS = ("classes", "'classes'", "integer")
     (asked(lambda right, r, c: right(slice(0, 2) if isinstance(r, slice) else r, c)), ("blocks", "slice")),
     (asked(lambda right, r, c: right(r, c) * (2 if r is None else 1)), ("blocks", "pairwise()")),
     (asked(lambda right, r, c: right(None if r == [] else r, c)), ("blocks", "pairwise([], cols)")),
-    (PartOfAll(), ("blocks",)), (index_by(lambda whole, rows, part: whole), INDEX),
+    (broken(_select=lambda self, index: copy.copy(self)), ("blocks",)),
+    (index_by(lambda whole, rows, part: whole), INDEX),
     (index_by(lambda whole, rows, part: NumberLabels(part.values[:, 0])), INDEX),
     (index_by(lambda whole, rows, part: Broken._part(whole, torch.as_tensor(rows).sort().values)), OTHER_INDEX),
-    (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX), (Unnumbered(), ROWS),
-    (numbered(lambda rows, index: torch.arange(len(rows))), ROWS),
-    (numbered(lambda rows, index: index), ("rows", "labels[rows][rows].rows")), (OwnRoot(), OTHER_ROOT),
+    (more_if(lambda space, rows: len(space) == 5), OTHER_INDEX),
+    (broken(rows=property(lambda self: None, lambda self, rows: None)), ROWS),
+    (part_with(rows=lambda part, index: torch.arange(len(part))), ROWS),
+    (part_with(rows=lambda part, index: torch.as_tensor(index)), ("rows", "labels[rows][rows].rows")),
+    (broken(root=property(lambda self: self)), OTHER_ROOT),
     (index_by(lambda whole, rows, part: with_another_root(part)), OTHER_ROOT),
-    (NeverARoot(), ("rows", "as_root()")),
+    (broken(as_root=lambda self: self), ("rows", "as_root()")),
     (more_if(lambda space, rows: len(space.values.unique()) < len(space) and rows is None), BATCH),
     (index_by(lambda whole, rows, part: Broken._part(part, torch.arange(6)) if len(part) == 8 else part), BATCH),
     (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, torch.Tensor)), ANCHORS),
     (more_if(lambda space, rows: len(space) == 8 and isinstance(rows, slice)), ANCHORS),
-    (ChangesWhenMoved(), ("device", "cpu")), (broken(kind="binary"), ("0 or 1", "'binary'")),
+    (broken(to=lambda self, device: NumberLabels(2 * self.values[:, 0])), ("device", "cpu")),
+    (broken(kind="binary"), ("0 or 1", "'binary'")),
     (broken(class_ids=torch.arange(6)), ("classes", "'graded'")),
-    (part_with(lambda part: torch.arange(len(part))), ("classes", "'graded'")), (zero_or_one(), CLASS_IDS),
-    (zero_or_one(class_ids=torch.arange(5)), CLASS_IDS),
-    (part_with(lambda part: part.class_ids + 1, Ids), ("classes", "labels[rows].class_ids")),
+    (part_with(class_ids=lambda part, index: torch.arange(len(part))), ("classes", "'graded'")),
+    (zero_or_one(), CLASS_IDS), (zero_or_one(class_ids=torch.arange(5)), CLASS_IDS),
+    (part_with(Ids, class_ids=lambda part, index: part.class_ids + 1), ("classes", "labels[rows].class_ids")),
     (OtherDistances(), ("classes", "within a class")), (broken(text=lambda self, row: row), ("text", "row 2 is 2")),
     (broken(text=lambda self, row: f"item {row}"), ("text", "'item 2'", "'item 0' in a subset")),
     (broken(parts=lambda self, a, b: [Part("age", "1", "2", 1)]), ("parts", "Part of strings")),
