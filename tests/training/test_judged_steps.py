@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.losses import assert_same, value_and_gradients
 from support.miniature import Flat, augmented, fitted, squares, weights
+from support.reference import cosine, log_sum_exp
 from support.refusals import refuses
 from support.runs import assert_resumes, of_two_processes
 
@@ -35,6 +37,7 @@ class Given(torch.nn.Module):
 def triplet_labels(number, items=ITEMS, count=60, seed=0):
     random = np.random.default_rng(seed)
     triplets = np.stack([random.choice(items, 3, replace=False) for _ in range(count)])
+    triplets[:5] = [0, 5, 7]  # of several judges
     return TripletLabels(triplets, random.integers(0, number, count), items, odd_one_out=number == 3)
 
 
@@ -45,22 +48,15 @@ def ranking_labels(items=ITEMS, queries=4, candidates=6, seed=0, of="grade"):
     return RankingLabels(pairs, random.permutation(len(pairs)) % 4 + 0.5, items, of=of)
 
 
-def cosine(x, y):
-    """The cosine of two lists of numbers; 0 where one of them is 0."""
-    length = math.sqrt(sum(a * a for a in x)) * math.sqrt(sum(b * b for b in y))
-    return sum(a * b for a, b in zip(x, y, strict=True)) / length if length else 0.0
-
-
 def triplet_loop(x, labels, rows, temperature):
     """- mean over the triplets among the rows of sum_a q_a log p_a, with the pair of each answer written out."""
     terms = []
-    for (a, b, c), counts in zip(labels.triplets.tolist(), labels.counts.tolist(), strict=True):
-        if not {a, b, c} <= set(rows):
-            continue
-        pairs = [(a, b), (a, c)] if len(counts) == 2 else [(b, c), (a, c), (a, b)]
-        logits = [cosine(x[i], x[j]) / temperature for i, j in pairs]
-        log_sum = max(logits) + math.log(sum(math.exp(each - max(logits)) for each in logits))
-        terms.append(-sum(n / sum(counts) * (each - log_sum) for n, each in zip(counts, logits, strict=True)))
+    for (a, b, c), counts in zip(labels.triplets.tolist(), torch.as_tensor(labels.counts), strict=True):
+        if {a, b, c} <= set(rows):
+            pairs = [(a, b), (a, c)] if len(counts) == 2 else [(b, c), (a, c), (a, b)]
+            logits = [cosine(x[i], x[j]) / temperature for i, j in pairs]
+            log_sum = log_sum_exp(logits)
+            terms.append(-sum(n / sum(counts) * (each - log_sum) for n, each in zip(counts, logits, strict=True)))
     return sum(terms) / len(terms)
 
 
@@ -73,22 +69,11 @@ def ndcg_loop(x, labels, temperature):
         s = [cosine(x[query], x[item]) for item in items]
         dcg = 0.0
         for i in range(len(items)):
-            rank = 1 + sum(1 / (1 + math.exp(-(s[j] - s[i]) / temperature)) for j in range(len(items)) if j != i)
-            dcg += gains[i] / math.log2(1 + rank)
+            rank = 1 + sum(1 / (1 + torch.exp(-(s[j] - s[i]) / temperature)) for j in range(len(items)) if j != i)
+            dcg += gains[i] / torch.log2(1 + rank)
         best = sum(gain / math.log2(2 + place) for place, gain in enumerate(sorted(gains, reverse=True)))
         terms.append(1 - dcg / best)
     return sum(terms) / len(terms)
-
-
-def numeric_gradient(function, x, step=1e-6):
-    gradient = torch.zeros_like(x)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            up, down = x.clone(), x.clone()
-            up[i, j] += step
-            down[i, j] -= step
-            gradient[i, j] = (function(up.tolist()) - function(down.tolist())) / (2 * step)
-    return gradient
 
 
 def embeddings(items=ITEMS, dim=3, seed=0):
@@ -103,13 +88,10 @@ def embeddings(items=ITEMS, dim=3, seed=0):
 def test_the_triplet_loss_equals_a_loop_over_the_triplets_of_a_batch(number, temperature):
     labels, x = triplet_labels(number), embeddings()
     rows = torch.tensor([5, 0, 7, 2, 9, 11, 1, 3])
-    model = Given(x.clone())
+    model, theirs = Given(x.clone()), x.clone().requires_grad_()
     loss = TripletStep(temperature)(model, rows, labels[rows])
-    loss.backward()
-    expected = triplet_loop(x.tolist(), labels, rows.tolist(), temperature)
-    assert loss.item() == pytest.approx(expected, rel=1e-12)
-    numeric = numeric_gradient(lambda y: triplet_loop(y, labels, rows.tolist(), temperature), x)
-    torch.testing.assert_close(model.embeddings.grad, numeric, rtol=1e-6, atol=1e-8)
+    expected = triplet_loop(theirs, labels, rows.tolist(), temperature)
+    assert_same(value_and_gradients(loss, model.embeddings), value_and_gradients(expected, theirs))
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
@@ -153,14 +135,11 @@ def test_half_precision_outside_of_the_step_does_not_change_its_arithmetic():
 
 def test_the_ranking_loss_of_grades_is_one_minus_a_smooth_ndcg():
     labels, x, rows = ranking_labels(), embeddings(), torch.arange(ITEMS)
-    model = Given(x.clone())
+    model, theirs = Given(x.clone()), x.clone().requires_grad_()
     step = RankingStep(loss=SmoothRankLoss("ndcg", temperature=0.3, label_scale=1.0))
     step.check(model, labels)
-    loss = step(model, rows, labels[rows])
-    loss.backward()
-    assert loss.item() == pytest.approx(ndcg_loop(x.tolist(), labels, 0.3), rel=1e-9)
-    numeric = numeric_gradient(lambda y: ndcg_loop(y, labels, 0.3), x)
-    torch.testing.assert_close(model.embeddings.grad, numeric, rtol=1e-5, atol=1e-8)
+    loss, expected = step(model, rows, labels[rows]), ndcg_loop(theirs, labels, 0.3)
+    assert_same(value_and_gradients(loss, model.embeddings), value_and_gradients(expected, theirs))
     assert step.logs() == {"lists": 4.0}
 
 
