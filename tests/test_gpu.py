@@ -5,12 +5,12 @@ import sys
 
 import pytest
 import torch
+from support.losses import made
 from support.miniature import Flat, small_trainer
 
 from contml import ContinuousMetric
-from contml.config import data_arguments
 from contml.distances import cosine, euclidean, squared_euclidean
-from contml.labels import ClassLabels, NearestLabels, NumberLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
+from contml.labels import ClassLabels, NearestLabels, PoseLabels, ThresholdLabels, VectorLabels, nearest
 from contml.losses import LOSSES
 from contml.training.setup import accelerator
 
@@ -51,12 +51,7 @@ def test_labels_and_nearest(space):
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("block_rows", [None, 7])
 def test_losses(name, block_rows):
-    torch.manual_seed(0)
-    takes = data_arguments(LOSSES[name])
-    graded = {"train_labels": NumberLabels([0.0, 1.0])}
-    data = {"num_classes": 4, "embedding_dim": 6} if takes.get("num_classes") else graded
-    data = {key: value for key, value in data.items() if key in takes}
-    loss = LOSSES[name](**data).double()
+    loss = made(name).double()
     loss.block_rows = block_rows
     embeddings = torch.randn(40, 6, dtype=torch.float64)
     classes, vectors = ClassLabels(torch.arange(40) % 4), VectorLabels(torch.randn(40, 2))

@@ -9,7 +9,7 @@ from torch import nn
 
 from contml.data import CropTransform, Images, Pixels, Split
 from contml.labels import VectorLabels
-from contml.losses import LogRatioLoss, RankSimLoss, RegularizedLoss
+from contml.losses import LogRatioLoss
 from contml.sampling import DenseSampler
 from contml.training import EmbeddingStep, Trainer, Training
 from contml.training.optimizers import sgd
@@ -57,11 +57,6 @@ class Flat(nn.Module):
 
     def forward(self, images):
         return self.linear(self.dropout(images.flatten(1).to(self.linear.weight.dtype) / 255))
-
-
-def regularized():
-    """Log-ratio with RankSim."""
-    return RegularizedLoss(LogRatioLoss(), RankSimLoss(weight=5.0))
 
 
 def small_trainer(

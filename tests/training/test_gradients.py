@@ -1,12 +1,12 @@
 """Gradient caching: a batch in chunks has the loss and the gradients of the whole batch."""
 
 import copy
-import inspect
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from support.label_spaces import judged
+from support.losses import made
 from support.processes import run_connected
 from torch import nn
 
@@ -35,15 +35,9 @@ def labels(name):
 CLASSES = ClassLabels(torch.arange(2 * ITEMS) % ITEMS // 4)
 
 
-def built(constructor, **options):
-    """The loss or miner in float64, built with what it needs from the data."""
-    data = {
-        "num_classes": 4, "embedding_dim": 6, "labels": labels("log_ratio"), "train_labels": labels("log_ratio"),
-        "seed": 0,
-    }  # fmt: skip
-    asked = inspect.signature(constructor).parameters
-    torch.manual_seed(0)
-    return constructor(**{key: value for key, value in data.items() if key in asked}, **options).double()
+def built(name, **options):
+    """The loss in float64."""
+    return made(name, **options).double()
 
 
 def network():
@@ -54,20 +48,20 @@ def network():
 
 def cases():
     """A loss of every name; of every miner; of a memory that holds an earlier batch; of judged pairs."""
-    found = {name: (name, lambda name=name: built(LOSSES[name])) for name in LOSSES}
+    found = {name: (name, lambda name=name: built(name)) for name in LOSSES}
     for miner in MINERS:
         name = "raw"
-        found[f"{name}, {miner}"] = (name, lambda m=miner: built(LOSSES["raw"], miner=built(MINERS[m])))
+        found[f"{name}, {miner}"] = (name, lambda m=miner: built("raw", miner=MINERS[m]()))
     for name in ("log_ratio", "contrastive", "multi_similarity", "ranked_list"):
-        found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(built(LOSSES[name]), 64).double())
+        found[f"{name}, memory"] = (name, lambda name=name: CrossBatchMemory(built(name), 64).double())
     for name in ("log_ratio", "cosent", "relaxed_contrastive", "smooth_rank"):
-        found[f"{name}, judged"] = ("judged", lambda name=name: built(LOSSES[name]))
+        found[f"{name}, judged"] = ("judged", lambda name=name: built(name))
     for name, kind in (("log_ratio", "log_ratio"), ("multi_similarity", "multi_similarity"), ("log_ratio", "judged")):
         found[f"{name}, {kind}, matryoshka"] = (
             kind,
-            lambda name=name: MatryoshkaLoss([built(LOSSES[name]) for _ in range(2)], [3, 6], normalize=True),
+            lambda name=name: MatryoshkaLoss([built(name) for _ in range(2)], [3, 6], normalize=True),
         )
-    found["log_ratio, judged, memory"] = ("judged", lambda: CrossBatchMemory(built(LOSSES["log_ratio"]), 64).double())
+    found["log_ratio, judged, memory"] = ("judged", lambda: CrossBatchMemory(built("log_ratio"), 64).double())
     return found
 
 
@@ -112,8 +106,8 @@ def test_chunks_change_neither_loss_nor_gradients(case):
 
 @pytest.mark.parametrize("size", [3, 100])
 def test_the_last_chunk_may_be_smaller(size):
-    expected = two_steps(EmbeddingStep(loss=built(LOSSES["raw"])), network(), CLASSES)
-    assert_close(two_steps(EmbeddingStep(size, loss=built(LOSSES["raw"])), network(), CLASSES), expected)
+    expected = two_steps(EmbeddingStep(loss=built("raw")), network(), CLASSES)
+    assert_close(two_steps(EmbeddingStep(size, loss=built("raw")), network(), CLASSES), expected)
 
 
 @pytest.mark.parametrize("name", ["triplet_margin", "n_pairs"])
@@ -121,7 +115,7 @@ def test_hdml(name):
     def step(chunk_size):
         sizes = {"embedding_dim": 6, "feature_dim": network().feature_dim, "num_classes": 4, "steps_per_epoch": 1}
         torch.manual_seed(0)
-        return HDML(hidden=8, chunk_size=chunk_size, loss=built(LOSSES[name]), **sizes).double()
+        return HDML(hidden=8, chunk_size=chunk_size, loss=built(name), **sizes).double()
 
     assert_close(two_steps(step(2), network(), CLASSES), two_steps(step(None), network(), CLASSES))
 

@@ -35,20 +35,11 @@ LOSSES = {"triplet_margin": triplet_margin, "n_pairs": NPairsLoss}
 FORMS = {"triplet_margin": triplets, "n_pairs": n_pairs}
 
 
-class Backbone(nn.Module):
-    """Features without batch norm or dropout: the mean colour of nine patches, mixed."""
-
-    def __init__(self, width: int = 6) -> None:
-        super().__init__()
-        self.linear = nn.Linear(27, width)
-
-    def forward(self, x):
-        return self.linear(F.adaptive_avg_pool2d(x, 3).flatten(1)).tanh()
-
-
 def model_of(dim: int = 4) -> EmbeddingModel:
+    """Features without batch norm or dropout: the mean colour of nine patches, mixed."""
     torch.manual_seed(0)
-    return EmbeddingModel(Backbone(), dim)
+    backbone = nn.Sequential(nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(27, 6), nn.Tanh())
+    return EmbeddingModel(backbone, dim)
 
 
 def hdml(loss, classes: int = 5, **options):

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.miniature import TINY, Flat, assert_equal, fitted, regularized, small_trainer, squares, weights
+from support.miniature import TINY, Flat, assert_equal, fitted, small_trainer, squares, weights
 from support.refusals import refuses
 from support.runs import Killed, assert_resumes, kill_at, of_two_processes, whole_state, without_speed
 
@@ -17,7 +17,7 @@ from contml import InputError
 from contml.app.experiment import load, resume, train
 from contml.data import Images
 from contml.labels import ClassLabels, NumberLabels
-from contml.losses import LogRatioLoss, ProxyAnchorLoss, RAWLoss
+from contml.losses import LogRatioLoss, ProxyAnchorLoss, RankSimLoss, RAWLoss, RegularizedLoss
 from contml.runs import Run, create
 from contml.training import OPTIMIZERS, SCHEDULES, EmbeddingStep, Trainer, Training, TrainingStep
 from contml.training.checkpoint import load_state
@@ -377,7 +377,7 @@ def test_bfloat16_trains_with_the_loss_in_float32():
 
 def of_float64(with_regularizer):
     """Weights and correlation of a training. Log-ratios of near pairs magnify how float32 rounds five rows or ten."""
-    loss = regularized() if with_regularizer else LogRatioLoss()
+    loss = RegularizedLoss(LogRatioLoss(), RankSimLoss(weight=5.0)) if with_regularizer else LogRatioLoss()
     trainer = fitted(small_trainer(model=Flat().double(), loss=loss))
     return weights(trainer), trainer.evaluate(trainer.watched["test"])[0].spearman
 
