@@ -108,17 +108,3 @@ def test_the_citation_names_this_version_and_the_authors_of_the_package():
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()  # required by the format
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
     assert (citation["authors"], citation["keywords"]) == (project["authors"], project["keywords"])
-
-
-def test_files_beside_the_code_are_packaged():
-    """Each file that is not Python code matches a pattern of `package-data`."""
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    packaged = set()
-    for package, globs in patterns.items():
-        name = package.removeprefix("contml.") if package == "contml.configs" else package
-        folder = ROOT / Path(*name.split("."))
-        packaged |= {file for pattern in globs for file in folder.glob(pattern)}
-    files = [file for name in ("contml", "tasks", "configs") for file in (ROOT / name).rglob("*") if file.is_file()]
-    found = {file for file in files if file.suffix != ".py" and "__pycache__" not in file.parts}
-    assert ROOT / "contml" / "__init__.pyi" in found
-    assert found == packaged

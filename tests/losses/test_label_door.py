@@ -148,15 +148,6 @@ INTEGERS = {
 }
 
 
-@pytest.mark.parametrize(("name", "way"), spread(LOOPS, INTEGERS, times=2))
-def test_bare_integers_are_refused_by_losses_that_take_numbers(name, way):
-    options = {"label_scale": 1.0} if name in SCALED else {}
-    ages = INTEGERS[way]([23, 41, 41, 67])
-    hint = "labels.float() for numbers" if name == "log_ratio" else "ClassLabels(labels) for classes"
-    with refuses("labels", got="integers [4]", allowed="numbers or classes", hint=hint):
-        LOSSES[name](**options)(torch.randn(4, 3), ages)
-
-
 def test_numbers_are_converted_as_everywhere():
     """By the function that reads the numbers of label spaces: a mask was ignored, and Decimal and sets were not."""
     loss, embeddings = LogRatioLoss(), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))

@@ -75,11 +75,6 @@ def test_training_mode_reaches_the_backbone():
     assert not torch.equal(model.backbone.get_submodule("layers.1").running_mean, before)
     model.eval()
     assert not torch.allclose(model(x), first)
-    frozen = EmbeddingModel("small_cnn", dim=4, levels=ALL, freeze_batch_norm=True)
-    before = frozen.backbone.get_submodule("layers.1").running_mean.clone()
-    frozen(x).sum().backward()
-    assert torch.equal(frozen.backbone.get_submodule("layers.1").running_mean, before)
-    assert all(p.grad is not None for p in frozen.parameters())
 
 
 def test_levels_below_need_no_layers_above():
