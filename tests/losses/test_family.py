@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 from support import reference, reference_classes, reference_pairs
 from support.choices import pairwise
 from support.losses import assert_same, made, value_and_gradients
@@ -215,29 +215,6 @@ def test_every_class_loss_and_each_of_its_options_has_a_loop():
         signature = inspect.signature(LOSSES[name]).parameters.values()
         options = {option.name for option in signature if option.kind is not option.KEYWORD_ONLY}
         assert {key for member in DEFAULTS + VARIANTS if member.name == name for key in member.options} == options
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# invariances
-
-#: Pairs are the first two items of each class in the batch.
-ORDERED = {"n_pairs", "angular"}
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in NAMES if not LOSSES[n].needs_whole_batch and n not in {*ORDERED, "proxy_anchor"}]
-)
-@settings(max_examples=6, deadline=None)
-@given(batch=class_batches(min_size=4, max_size=9, smooth=True), data=st.data())
-def test_sums_of_disjoint_anchors_add_up(name, batch, data):
-    embeddings, classes = batch
-    loss = make(name, int(classes.max()) + 1, embeddings.shape[1])
-    order = torch.tensor(data.draw(st.permutations(range(len(classes)))))
-    values, counts = loss.sums(loss.compare(embeddings, classes))
-    some = order.split(data.draw(st.integers(1, 4)))
-    parts = [loss.sums(loss.compare(embeddings, classes, part)) for part in some]
-    assert_same([sum(part[0] for part in parts)], [values])
-    assert torch.equal(sum(part[1] for part in parts), counts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

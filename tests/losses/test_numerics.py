@@ -293,18 +293,6 @@ def test_an_option_that_is_not_finite_is_refused(part, option):
             part(**data, **{option: bad})
 
 
-@pytest.mark.parametrize("scale", [64.0, 1e4])
-def test_instance_cross_entropy_neither_underflows_nor_overflows(scale):
-    """In float32 e^64 squared is infinite, and 1 - p is 0."""
-    x = torch.tensor([[1.0, 0.0], [1.0, 1e-4], [-1.0, 0.0], [-1.0, 1e-3]]).requires_grad_()
-    for classes in ([0, 0, 1, 1], [0, 1, 0, 1]):
-        value = LOSSES["instance_cross_entropy"](scale)(x, torch.tensor(classes))
-        (gradient,) = torch.autograd.grad(value, x)
-        assert value.isfinite()
-        assert gradient.isfinite().all()
-        assert 0 <= value.item() < 1e-30 or classes == [0, 1, 0, 1]
-
-
 def test_large_half_precision_is_finite():
     embeddings = torch.full((4, 3), 40_000.0, dtype=torch.float16)
     assert LOSSES["contrastive"]()(embeddings, torch.tensor([0, 0, 1, 1])).isfinite()
