@@ -160,29 +160,6 @@ def test_integer_classes_warn_once():
         assert "labels[rows] of a ClassLabels" in str(warnings[0].message)
 
 
-POINTS = torch.rand(4, 2, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(
-    "labels",
-    [
-        torch.tensor([0.5, 1.0, 2.0, 4.0]),
-        torch.cdist(POINTS, POINTS),
-        torch.ones(4, 4).fill_diagonal_(0).long(),
-        MatrixLabels(torch.cdist(POINTS, POINTS), torch.arange(4)),
-    ],
-    ids=["numbers", "label distances", "label distances of integers", "a matrix with a row for each anchor"],
-)
-def test_labels_without_row_numbers_are_refused(labels, first):
-    memory = CrossBatchMemory(LOSSES["dense_triplet"](), SIZE, 0)
-    if not first:
-        memory(torch.randn(4, 3), VectorLabels(torch.randn(ITEMS, 2))[[3, 1, 2, 0]])
-    written = memory.written
-    refused(lambda: memory(torch.randn(4, 3), labels), "labels", allowed="row numbers", hint="labels[rows]")
-    assert memory.written == written
-
-
 @pytest.mark.parametrize("capacity", [4, 7])
 def test_the_memory_is_a_ring(capacity):
     space, memory = ClassLabels(torch.arange(ITEMS)), CrossBatchMemory(TripletMarginLoss(), capacity, 0)
@@ -293,9 +270,12 @@ def test_losses_that_cannot_use_a_memory(loss, got):
     refused(lambda: CrossBatchMemory(loss), type(loss).__name__, got, hint="omit the memory")
 
 
-def test_labels_of_another_root_are_refused():
+def test_labels_without_rows_or_of_another_root_are_refused():
     ages, memory = torch.arange(20.0), CrossBatchMemory(LogRatioLoss(), SIZE, 0)
     space, x = NumberLabels(ages), torch.randn(4, 3)
+    for labels in (ages[:4], MatrixLabels(1 - torch.eye(4), torch.arange(4))):
+        refused(lambda labels=labels: memory(x, labels), "labels", allowed="row numbers", hint="labels[rows]")
+    assert memory.written == 0
     memory(x, space[range(4)])
     memory(x, NumberLabels(ages.clone())[range(4, 8)])  # the same labels once more, as after a restart
     again = CrossBatchMemory(LogRatioLoss(), SIZE, 0)
