@@ -179,20 +179,16 @@ def test_a_line_that_is_cut_short_is_ignored_and_a_damaged_one_is_named(tmp_path
             Squares(path)
 
 
-def test_a_file_of_other_work_is_refused(tmp_path):
-    path = tmp_path / "squares.jsonl"
-    Squares(path).add("a", 1)
-    with refuses(str(path), "holds results of something else"):
-        Squares(path, "cubes")
-
-
-def test_a_file_that_is_removed_while_it_is_used(tmp_path):
+def test_a_file_that_is_removed_or_replaced_by_that_of_other_work(tmp_path):
     results = Squares(tmp_path / "squares.jsonl")
     results.add("a", 1)
     results.path.unlink()
     with refuses(str(results.path), "removed or cut"):
         results.add("b", 4)
     assert not results.path.exists()  # it would have no first line
+    Squares(results.path).add("a", 1)
+    with refuses(str(results.path), "holds results of something else"):
+        Squares(results.path, "cubes")
 
 
 @pytest.mark.parametrize("processes", [1, 2])

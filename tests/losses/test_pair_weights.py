@@ -67,8 +67,8 @@ def test_some_anchors_are_some_rows():
         torch.testing.assert_close(
             pair_weights(LOSSES[name](), CASE.embeddings, CASE.classes, anchors=some), whole[some]
         )
-    nothing = pair_weights(LOSSES["raw"](), CASE.embeddings, CASE.classes, anchors=torch.tensor([], dtype=torch.int64))
-    assert nothing.shape == (0, 9)
+    nothing = pair_weights(LOSSES["raw"](), CASE.embeddings.bfloat16(), CASE.classes, anchors=some[:0])
+    assert (nothing.shape, nothing.dtype) == ((0, 9), torch.float32)
 
 
 def test_pair_weights_do_not_change_the_loss():
@@ -80,10 +80,6 @@ def test_pair_weights_do_not_change_the_loss():
     assert loss.miner.calls == calls
     assert loss.miner.training
     assert x.grad is None
-
-
-def test_weights_have_the_precision_of_the_loss():
-    assert pair_weights(LOSSES["raw"](), CASE.embeddings.bfloat16(), CASE.classes).dtype == torch.float32
 
 
 def test_what_has_no_pairs_is_refused():
@@ -159,9 +155,7 @@ def test_plots_have_a_panel_per_loss():
     ("arguments", "values"),
     [
         (["raw", "loss.bta=1"], ["command line", "loss.bta", "did you mean 'beta'?"]),
-        (["raw", "loss.beta=soft"], ["command line", "loss.beta", "soft", "must be a number"]),
         (["loss.beta=1"], ["loss.beta=1", "before any loss", "after the loss"]),
-        (["raw", "miner=vthmm"], ["command line", "'vthmm'", "did you mean 'vthm'?"]),
         (["proxy_nca", "loss.norm=3", "miner=vthm"], ["miner=vthm", "proxy_nca", "omit"]),
         (["log_ratio"], ["LogRatioLoss", "0 / 1 or classes"]),
     ],
