@@ -101,10 +101,12 @@ class LabelRegression(torch.nn.Module):
     """Regression of labels: the squared error of embeddings as predictions of label coordinates.
 
     Classical scaling of the label distances to landmarks gives the coordinates, in order of their variance. They are
-    divided by the root of their mean square, since a new network gives numbers of about 1. A number of an embedding
-    predicts one coordinate. Numbers without a coordinate predict 0.
+    divided by the root of their mean square. A number of an embedding predicts one coordinate. Numbers without a
+    coordinate predict 0.
 
     Args:
+        scale: the root of the mean square of the targets. A new network gives numbers of about 1; with larger targets,
+            what it gives at first counts less.
         train_labels: the labels of the training items, a root.
     """
 
@@ -112,20 +114,22 @@ class LabelRegression(torch.nn.Module):
     distance: Distance = "euclidean"
     normalize = False
 
-    def __init__(self, *, train_labels: LabelSpace) -> None:
+    @check_ranges
+    def __init__(self, scale: Annotated[float, Range(above=0)] = 1.0, *, train_labels: LabelSpace) -> None:
         super().__init__()
         coordinates = Coordinates.fit(train_labels)
         targets = coordinates.of(train_labels.filled(range(len(train_labels)), coordinates.landmarks)).flip(1)
         targets = targets - targets.mean(0)
-        self.targets = torch.nn.Buffer(targets / targets.square().mean().sqrt(), persistent=False)  # [T, r]
+        targets = scale * targets / targets.square().mean().sqrt()
+        self.targets = torch.nn.Buffer(targets, persistent=False)  # [T, r], the largest first
 
     def forward(self, embeddings: Tensor, labels: LabelSpace, *, anchors: Tensor | None = None) -> Tensor:
-        """The mean over the anchors of a batch, divided by the number of coordinates."""
+        """The mean over the anchors of a batch, in units of the mean squared norm of the targets."""
         assert labels.rows is not None
         target = self.targets[labels.rows][:, : embeddings.shape[1]].to(embeddings.dtype)
         target = torch.nn.functional.pad(target, (0, embeddings.shape[1] - target.shape[1]))
         error = (embeddings - target).square().sum(1)
-        return (error if anchors is None else error[anchors]).mean() / self.targets.shape[1]
+        return (error if anchors is None else error[anchors]).mean() / self.targets.square().sum(1).mean()
 
 
 class HardestLogRatio(LogRatioLoss):

@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference
 from support.choices import pairwise
+from support.label_spaces import Matrix
 from support.refusals import refused
 from support.strategies import batches, label_matrices
 
 from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
 from contml.distances.euclidean import pairs, recompute
-from contml.labels import LabelSpace, PoseLabels, VectorLabels, nearest
+from contml.labels import PoseLabels, VectorLabels, nearest
 
 PAIRWISE = {
     "squared_euclidean": (squared_euclidean, reference.squared_euclidean),
@@ -182,17 +183,6 @@ def test_hidden_coordinates_are_never_read():
     garbage = xy.clone()
     garbage[1, 2] = torch.tensor([torch.nan, 1e30])
     assert torch.equal(PoseLabels(garbage, visible).pairwise(), PoseLabels(xy, visible).pairwise())
-
-
-class Matrix(LabelSpace):
-    """Label distances from a matrix: what the driver is tested with."""
-
-    def __init__(self, matrix):
-        super().__init__(row=torch.arange(len(matrix)))
-        self.matrix = matrix
-
-    def distances(self, x, y):
-        return self.matrix[x.row][:, y.row]
 
 
 @settings(max_examples=40, deadline=None)

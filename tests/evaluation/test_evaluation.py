@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from support import reference, reference_metrics
 from support.fake_runs import read_again
+from support.label_spaces import Matrix
 from support.retrieval import evaluate
 from support.strategies import label_matrices
 
@@ -18,20 +19,7 @@ from contml.evaluation import query_gallery, retrieval
 from contml.evaluation.evaluated import Evaluated
 from contml.evaluation.intervals import half_width
 from contml.evaluation.results import Curve
-from contml.labels import ClassLabels, LabelSpace, NumberLabels, VectorLabels
-
-
-class Matrix(LabelSpace):
-    """Label distances from a matrix."""
-
-    unit = "steps"
-
-    def __init__(self, matrix):
-        super().__init__(row=torch.arange(len(matrix)))
-        self.matrix = matrix
-
-    def distances(self, x, y):
-        return self.matrix[x.row][:, y.row]
+from contml.labels import ClassLabels, NumberLabels, VectorLabels
 
 
 @st.composite

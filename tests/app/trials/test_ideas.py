@@ -92,23 +92,23 @@ def test_a_regression_of_labels_is_zero_at_labels_and_ranks_by_label_distances(d
     torch.manual_seed(0)
     y = torch.randn(40, 3, dtype=torch.float64) * torch.tensor([3.0, 2.0, 1.0])
     labels = VectorLabels(y)
-    loss, rows = LabelRegression(train_labels=labels), torch.tensor([5, 3, 30, 11])
+    loss, rows = LabelRegression(scale=2, train_labels=labels), torch.tensor([5, 3, 30, 11])
     x = torch.randn(4, dim, dtype=torch.float64, requires_grad=True)
     target = loss.targets[rows][:, :dim]
     total = sum(sum((x[i, c] - (target[i, c] if c < 3 else 0)) ** 2 for c in range(dim)) for i in range(4))
-    reference = total / (4 * 3)
+    reference = total / (4 * 3 * 2**2)
     value = loss(x, labels[rows])
     assert value.item() == pytest.approx(reference.item(), rel=1e-5)
     (found,), (true,) = torch.autograd.grad(value, x), torch.autograd.grad(reference, x)
     torch.testing.assert_close(found, true, rtol=1e-5, atol=1e-8)
     if dim == 3:
-        found = torch.cdist(target, target) * (y - y.mean(0)).square().mean().sqrt()
+        found = torch.cdist(target, target) / 2 * (y - y.mean(0)).square().mean().sqrt()
         torch.testing.assert_close(found, labels[rows].pairwise().double(), rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         best = torch.nn.functional.pad(target, (0, dim - target.shape[1]))
         assert loss(best, labels[rows], anchors=torch.tensor([0, 2])).item() == 0
         one = loss(best + torch.eye(4, dim), labels[rows], anchors=torch.tensor([1]))
-    assert one.item() == pytest.approx(1 / 3, rel=1e-5)
+    assert one.item() == pytest.approx(1 / (3 * 2**2), rel=1e-5)
 
 
 @pytest.mark.parametrize("squared", [False, True])
