@@ -115,7 +115,7 @@ class LabelRegression(torch.nn.Module):
     normalize = False
 
     @check_ranges
-    def __init__(self, scale: Annotated[float, Range(above=0)] = 1.0, *, train_labels: LabelSpace) -> None:
+    def __init__(self, scale: Annotated[float, Range(above=0)], *, train_labels: LabelSpace) -> None:
         super().__init__()
         coordinates = Coordinates.fit(train_labels)
         targets = coordinates.of(train_labels.filled(range(len(train_labels)), coordinates.landmarks)).flip(1)

@@ -190,8 +190,7 @@ def test_damaged_tensors_are_refused(tmp_path, monkeypatch):
     for _ in range(10):
         save_tensors(path, tensors, epoch=3, names=["ä"])
         assert path.read_bytes() == whole
-    random = Random(1)
-    for damaged in [*(bytes_changed(whole, random) for _ in range(400)), *(whole[:size] for size in range(len(whole)))]:
+    for damaged in [*(bytes_changed(whole, Random(n)) for n in range(400)), *(whole[:n] for n in range(len(whole)))]:
         path.write_bytes(damaged)
         try:
             again, found = load_tensors(path)

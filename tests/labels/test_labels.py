@@ -53,6 +53,7 @@ def test_packed_labels_of_a_new_label_space():
     space = Circle(torch.tensor([0.0, 90.0, 350.0]), torch.arange(3))
     assert space.pairwise().tolist() == [[0, 90, 10], [90, 0, 100], [10, 100, 0]]
     assert (space[[2, 1]].weights.tolist(), space.unit) == ([2, 1], "label distance")
+    refused(lambda: Circle(torch.zeros(3), torch.zeros(2)), "packed labels", got="{'angles': 3, 'weights': 2}")
     refused(lambda: Circle(torch.tensor([0.0, torch.nan]), torch.zeros(2)), "angles of item 1", got="not finite")
     with pytest.raises(TypeError, match="abstract class LabelSpace with abstract method distances"):
         LabelSpace(a=torch.zeros(2))

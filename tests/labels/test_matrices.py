@@ -127,9 +127,10 @@ def test_files_that_are_not_a_matrix(saved, tmp_path):
     refused(lambda: MatrixLabels(whole, torch.arange(9)), "anchors", allowed="None for the matrix in a file")
 
 
-@pytest.mark.parametrize(
-    ("matrix", "got"), [(np.zeros((3, 3), dtype="U3"), "<U3 [3, 3]"), (np.ones((3, 3)), "diagonal")]
-)
+WRONG = {"<U3 [3, 3]": np.zeros((3, 3), "U3"), "diagonal": np.ones((3, 3)), "entries [0, 1] and [1, 0]": np.eye(2, k=1)}
+
+
+@pytest.mark.parametrize(("got", "matrix"), WRONG.items())
 def test_files_of_numbers_that_are_not_label_distances(saved, matrix, got):
     path = saved(matrix)
     refused(lambda: MatrixLabels(path), str(path), got=got)

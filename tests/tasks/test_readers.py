@@ -298,6 +298,7 @@ def layout_map(change):
 TRAIN, TEST = "person_keypoints_train2017.json", "person_keypoints_val2017.json"
 #: For each file: how it is changed (its lines, its content, or what is at its path), and subject, got, allowed and hint
 #: of the refusal. A subject without a file name begins after that of the file.
+AWAY = "right_ankle is at 400, 2", "000000000001.jpg of 200 x 90 pixels", "resized"
 DAMAGED = {
     ("classes/cub", "CUB_200_2011/images.txt"): [
         (lambda x: x[:-5], "image_class_labels.txt", "image 56; 5 of its images are not in images.txt"),
@@ -366,7 +367,7 @@ DAMAGED = {
         (lambda x: x.update(annotations=[]), "", "'annotations'", "person_keypoints"),
         (note(3, keypoints=[1, 2, 2]), ": annotation 11", "[1, 2, 2]", "17 times numbers x, y, v"),
         (note(3, keypoints=ankle(float("nan"), 2, 2)), ": annotation 11", "[0, 0, ", "numbers x, y, v"),
-        (note(3, keypoints=ankle(400, 2, 2)), ": annotation 11", "right_ankle is at 400, 2", "1.jpg of 200 x 90"),
+        (note(3, keypoints=ankle(400, 2, 2)), ": annotation 11", *AWAY),
         (note(3, category_id=9), ": annotation 11", "category_id is 9", "a category of the file"),
         *((note(3, iscrowd=n), ": annotation 11: iscrowd", "", "0 or 1") for n in (float("nan"), 2, "maybe", 0.5)),
         (without("keypoints", 0, "categories"), "", "no category has keypoints", "must be a person_keypoints_*.json"),

@@ -125,6 +125,9 @@ def test_decimal_commas(write):
     assert not decimal_comma(["1,5", "2"], "auto", ",")
 
 
+THOUSANDS = "own.csv:3: age", "'1,234'", "decimal point", "omit thousands separators, or set table.decimal=comma"
+
+
 @pytest.mark.parametrize(
     ("text", "options", "fields"),
     [
@@ -132,7 +135,7 @@ def test_decimal_commas(write):
         (lines(head="image,ages"), {}, ("own.csv: column age (labels)", "", "image, ages", "'ages'")),
         (lines(head="image,Age"), {}, ("own.csv: column age (labels)", "", "", "'Age'")),
         (lines().replace("img/000.png", ""), {}, ("own.csv:2", "'image' is empty (1 such of 20 rows)")),
-        (lines("20", '"1,234"'), {"image": "image"}, ("own.csv:3: age", "1,234", "", "or set table.decimal=comma")),
+        (lines("20", '"1,234"'), {"image": "image"}, THOUSANDS),
         (lines("20", '"3 kg'), {"image": "image"}, ("own.csv:3: age", "'\"3 kg'", "decimal point", "quotation mark")),
         (lines("20", '"3",4"'), {"image": "image"}, ("own.csv:3", "3 cells, but the header has 2")),
         (lines(), {"table": {"delimiter": "||"}}, ("table.delimiter", "||", "one character")),
