@@ -71,14 +71,9 @@ def _matrix(found: Sequence[Result], score: str, suite: Suite, queries: int) -> 
 
     A baseline has one score for all seeds.
     """
-
-    def of(result: Result) -> Sequence[int]:
-        if "error" in result:
-            return [0] * queries
-        values: Sequence[int] = result["queries"] if score == suite.scores[0] else result["others"][score]
-        return values
-
-    rows = [np.array(of(result), float) / UNIT for result in found]
+    first = score == suite.scores[0]
+    parts = [each if first or "error" in each else {"queries": each["others"][score]} for each in found]
+    rows = [np.array([0] * queries if "error" in each else each["queries"], float) / UNIT for each in parts]
     return np.stack([rows[n % len(rows)] for n in range(len(suite.seeds))])
 
 
@@ -127,9 +122,9 @@ def _protocol(suite: Suite) -> str:
         f"{further if suite.further else '.'} The best option is trained with {seeds}, and its last weights are "
         f"measured on the test split.\n\n"
         f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (or "
-        f"groups of queries), by Student's t. {fixed}An interval of the mean is valid for these sets only. "
-        f"{'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired by seed and query. p: "
-        "two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
+        f"groups of queries), by Student's t. {fixed}Intervals do not cover the choice of options. Those of means are "
+        f"valid for these sets only. {'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired "
+        "by seed and query. p: two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
 
 
@@ -256,6 +251,11 @@ def _tied(means: Mapping[str, Estimate], sets: Sequence[SetScores]) -> str:
     return f"Within noise of {best} (the 95 % interval of the difference contains 0): {', '.join(tied) or 'none'}."
 
 
+#: Notes below a table.
+_EDGES = "Chosen at the edge of the search range (the optimum may lie beyond)"
+_EQUAL = "Trials with the same score as an earlier trial, probably the same training"
+_DIVERGED = "Trials that diverged"
+_LEFT_OUT = "A training leaves out those whose image is in the split that it is measured on."
 #: Columns of graded labels, and their names in a result.
 _METRICS = {"label distance@10": "label_distance", "Spearman": "spearman", "Kendall": "kendall"}
 
@@ -268,30 +268,28 @@ def _table(suite: Suite, each: SetScores, part: Sequence[Cell], results: Mapping
     head = ["method", "chosen option", "validation", SCORES[first].title, f"less {suite.reference}", "p"]
     metrics = [] if SCORES[first].classes else [name for name in _METRICS if _METRICS[name] not in others]
     rows = [[*head, *(SCORES[name].title for name in others), *metrics, "seconds"]]
-    edges, failed = list[str](), list[str]()
+    notes: dict[str, list[str]] = {_EDGES: [], _EQUAL: [], _DIVERGED: []}
     for cell in sorted(part, key=lambda cell: -means[cell.method_name].mean):
         name, trials, tests = cell.method_name, cell.trials(results), cell.tests(results)
         options = tests[0].options
-        found = [results[item.key] for item in tests]
-        val = max(value(results[item.key]) for item in trials)
+        found, tried = ([results[item.key] for item in items] for items in (tests, trials))
         shown = [f"{_matrix(found, other, suite, queries).mean():.3f}" for other in others]
         shown += [_mean(found, _METRICS[name]) for name in metrics]
         seconds = statistics.median(float(result["seconds"]) for result in found)
         score_cells = [_score_cell(means[name]), *_difference_cells(differences.get(name))]
-        rows.append([name, options or "-", f"{val:.3f}", *score_cells, *shown, f"{seconds:.1f}"])
+        rows.append([name, options or "-", f"{max(map(value, tried)):.3f}", *score_cells, *shown, f"{seconds:.1f}"])
         if at_edge := cell.method.at_edge(options, [item.options for item in trials]):
-            edges.append(f"{name} ({', '.join(at_edge)})")
-        if count := sum("error" in results[item.key] for item in trials):
-            failed.append(f"{name} {count}")
+            notes[_EDGES].append(f"{name} ({', '.join(at_edge)})")
+        if failed := sum("error" in each for each in tried):
+            notes[_DIVERGED].append(f"{name} {failed}")
+        if equal := len(tried) - failed - len({value(each) for each in tried if "error" not in each}):
+            notes[_EQUAL].append(f"{name} {equal} of {len(tried)}")
     lines = [markdown(rows), "", f"{queries:,} queries. {_tied(means, [each])}"]
     if chosen_on := suite.sets[each.name].options_of:
         lines.append(f"The options were chosen on {chosen_on}; the column 'validation' is of that set.")
     if copies := suite.sets[each.name].copies:
-        lines.append(f"Left out of training: {copies} items whose image is also in the validation or the test split.")
-    if edges:
-        lines.append(f"Chosen at the edge of the search range (the optimum may lie beyond): {', '.join(edges)}.")
-    if failed:
-        lines.append(f"Trials that diverged: {', '.join(failed)}.")
+        lines.append(f"{copies} items have an image that is also in another split. {_LEFT_OUT}")
+    lines += [f"{text}: {', '.join(names)}." for text, names in notes.items() if names]
     return "\n".join(lines)
 
 

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from support.paths import ROOT
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, normalize
 
 from contml import InputError
 from contml._support.imports import import_by_name
@@ -13,6 +15,7 @@ from contml.app.trials.plan import Cell, cells, seconds_left
 from contml.app.trials.record import FinishedTrainings
 from contml.app.trials.suite import Axis, Method, read_suite, suite_names
 from contml.config import Section, dump, from_overrides, read, validate
+from contml.labels import ClassLabels, VectorLabels
 from contml.losses import LOSSES, LogRatioLoss, NPairsLoss
 
 #: The suites that come with contml, and those of this repository that need other packages or settings.
@@ -39,20 +42,28 @@ def write_suite(tmp_path):
 
 @pytest.mark.parametrize("name", SUITES)
 def test_every_trial_of_a_method_is_another_training(name):
-    """Options are also compared with defaults: to set a default is the same training as not to set it."""
-    suite = read_suite(name)
+    """Optimizers divide by the size of gradients, so losses are different if the directions of their gradients are."""
+    suite, random = read_suite(name), torch.Generator().manual_seed(0)
+    spread = torch.logspace(-1.5, 0.5, 30, dtype=torch.float64)[:, None]  # pairs at all distances
+    embeddings = 1 + spread * torch.randn(30, 8, generator=random, dtype=torch.float64)
+    graded, classes = VectorLabels(torch.randn(30, 3, generator=random)), ClassLabels([n % 6 for n in range(30)])
     for method_name in suite.trained:
-        method = suite.methods[method_name]
-        fixed = [change for change in method.changes if change.startswith("loss")]
-        trainings = set()
+        method, trainings = suite.methods[method_name], list[tuple[list[str], Tensor]]()
         for options in [*method.options, *method.further(method.options[0], suite.further)]:
-            changes = [*fixed, *options.split()]
-            loss = {"loss.name": "", **dict(change.replace("loss=", "loss.name=").split("=", 1) for change in changes)}
-            document = from_overrides([f"{key}={value}" for key, value in loss.items() if key.startswith("loss.")])
-            part = validate(document, {"loss": Section(LOSSES, contract=nn.Module)}).parts["loss"]
-            others = [change for change in options.split() if not change.startswith("loss.")]
-            trainings.add(str((part.options, sorted(others))))
-        assert len(trainings) == suite.trials + suite.further, method_name
+            changes = [*suite.train, *method.changes, *options.split()]
+            of_loss = [each.replace("loss=", "loss.name=") for each in changes if each.startswith("loss")]
+            part = validate(from_overrides(of_loss), {"loss": Section(LOSSES, contract=nn.Module)}).parts["loss"]
+            binary = part.constructor.requires not in ("any", "graded") or "binarize" in str(changes)
+            labels = classes if binary else graded
+            x = normalize(embeddings) if "model.normalize=true" in changes else embeddings.clone()
+            with torch.random.fork_rng():  # proxies, and draws of a miner
+                torch.manual_seed(0)
+                loss = part.build(train_labels=labels, num_classes=6, embedding_dim=8)
+                loss(x.requires_grad_(), labels[range(30)]).backward()
+            others = [each for each in options.split() if not each.startswith("loss.")]
+            for earlier, gradient in trainings:
+                assert earlier != others or cosine_similarity(x.grad.flatten(), gradient, 0) < 1 - 1e-8, options
+            trainings.append((others, x.grad.flatten()))
 
 
 #: Suites that compare the two, or take the choice of another suite.

@@ -15,8 +15,8 @@ from support.retrieval import evaluate
 from contml.app.trials import measure
 from contml.app.trials.benchmark import benchmark, page_of, trainings_of
 from contml.app.trials.measure import query_scores, redrawn, ridge, write_components
-from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, set_scores
-from contml.app.trials.plan import data_key
+from contml.app.trials.page import ONE_SEED, SetScores, claim_verdicts, page, set_scores
+from contml.app.trials.plan import data_key, value
 from contml.app.trials.suite import Claim, Method, Suite, read_suite
 from contml.data import Split, Task
 from contml.data.features import read_features, write_features
@@ -111,6 +111,16 @@ def test_the_page_has_the_scores_of_the_lines(finished):
     assert "Within noise of" in overview
     for each in set_scores(result.suite, result.cells, result.results):
         assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
+
+
+def test_a_page_counts_trials_with_the_score_of_another(finished):
+    _, done = finished
+    (cell,) = (each for each in done.cells if (each.set_name, each.method_name) == ("wide", "cosent"))
+    trials = sorted((item.key for item in cell.trials(done.results)), key=lambda key: -value(done.results[key]))
+    for values, shown in (([6, 5, 4, 4, 2, 2], "cosent 2 of 6"), ([6, 5, 4, 3, 2, 1], "cosent 0")):
+        changed = {key: {**done.results[key], "value": value / 9} for key, value in zip(trials, values, strict=True)}
+        text = page(done.suite, done.cells, {**done.results, **changed}, "").split("## wide")[1]
+        assert (f"probably the same training: {shown}." in text) == (shown in text) == (len(set(values)) < 6)
 
 
 def test_a_page_of_one_seed_says_that_its_intervals_are_over_queries_alone(finished, tmp_path):
@@ -400,7 +410,7 @@ def test_training_items_whose_image_is_in_another_split_are_left_out(tmp_path, c
     places = {"data": str(tmp_path), "folder": str(tmp_path / "inputs")}
     done = run(tmp_path, text)
     assert done.done == done.total
-    assert "Left out of training: 2 items" in (tmp_path / "results/tiny.md").read_text()
+    assert "2 items have an image that is also in another split" in (tmp_path / "results/tiny.md").read_text()
     left = {}
     for split in ("val", "test"):
         task = measure._task(done.suite.model_dump_json(), "ages", tuple(places.items()), split)
