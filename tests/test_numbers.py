@@ -78,16 +78,11 @@ def raw(name: str) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda each: each["key"][2])
 
 
-def best_trial(name: str, kind: str, method: str, option: str) -> float:
-    """The highest score on the validation split of the trials of a method with an option, "loss.scale=4"."""
-    keys = [(json.loads(each["key"]), each) for each in tables.lines(name)]
-    of_method = [(key[2].split(), each) for key, each in keys if key[:2] == [kind, method] and key[4] == "val"]
-    return max(each["value"] for words, each in of_method if option in words and "value" in each)
-
-
 def graded_ice(kind: str, scale: int) -> float:
-    """The best trial of graded instance cross entropy with a scale."""
-    return best_trial("graded_features", kind, "graded_instance_cross_entropy", f"loss.scale={scale}")
+    """The highest score on the validation split of the trials of graded instance cross entropy with a scale."""
+    keys = [(json.loads(each["key"]), each) for each in tables.lines("graded_features")]
+    trials = [each for key, each in keys if key[:2] == [kind, "graded_instance_cross_entropy"] and key[4] == "val"]
+    return max(each["value"] for each in trials if f"loss.scale={scale} " in each["key"] and "value" in each)
 
 
 def measured(name: str, method: str, metric: str = "value", oracle: str = "") -> list[float]:
@@ -96,18 +91,14 @@ def measured(name: str, method: str, metric: str = "value", oracle: str = "") ->
     return [row[metric] for row in rows if not oracle or f"{row.get('oracle', 0):.3f}" == oracle]
 
 
-def spread(values: list[float]) -> list[float]:
-    """The mean and its interval."""
-    return [statistics.mean(values), half_width(values)]
-
-
 def mean(name: str, method: str, metric: str = "value", oracle: str = "") -> float:
     return statistics.mean(measured(name, method, metric, oracle))
 
 
 def less(name: str, method: str, other: str, metric: str = "value") -> list[float]:
     """The difference of two methods, paired by seed, and its interval."""
-    return spread([a - b for a, b in zip(measured(name, method, metric), measured(name, other, metric), strict=True)])
+    values = [a - b for a, b in zip(measured(name, method, metric), measured(name, other, metric), strict=True)]
+    return [statistics.mean(values), half_width(values)]
 
 
 def stated(name: str, phrase: str) -> float:
@@ -186,19 +177,6 @@ def validated(name: str, method: str, tried: str) -> float:
     (found,) = (each for each in raw(name) if each["key"][:2] == [method, tried] and each["key"][3] == "val")
     value: float = found["metrics"]["value"]
     return value
-
-
-def chosen_margin(method: str) -> float:
-    """The margin with the lowest label distance on the validation split."""
-    rows = [each for each in raw(POSE) if each["key"][0] == method and each["key"][3] == "val"]
-    return float(min(rows, key=lambda each: each["metrics"]["value"])["key"][1].partition("=")[2])
-
-
-def other_losses() -> list[float]:
-    """Recall@1 of the least and the best of the other losses on Omniglot."""
-    text = (ROOT / "benchmarks/results/classes_real.md").read_text(encoding="utf-8").partition("## omniglot_small")[2]
-    found = [float(n) for n in re.findall(r"^\| (?!by chance)[a-z_, ]+ \| ([\d.]+) \|", text, re.MULTILINE)]
-    return [min(found), max(found)]
 
 
 def started(labels: str, phase: str = "first step", rows: int = 10**7) -> list[float]:
