@@ -27,25 +27,11 @@ _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+\.(\d+)")
 
 #: Rows of losses on graded labels, and their methods in the suites.
 GRADED = {
-    "`smooth_rank`, `metric: ap`": "smooth_rank, ap",
-    "`smooth_rank`, `metric: ndcg`": "smooth_rank, ndcg",
-    "`graded_instance_cross_entropy`": "graded_instance_cross_entropy",
-    "`log_ratio`": "log_ratio",
-    "`log_ratio`, `regularizer: rank_sim`": "log_ratio and rank_sim",
-    "`soft_info_nce`, `similarity: student_t`": "soft_info_nce, student_t",
-    "`soft_info_nce`": "soft_info_nce",
-    "`triplet_margin`, 30 nearest positive": "triplet_margin, 30 nearest positive",
-    "`dense_triplet`": "dense_triplet",
-    "`relaxed_contrastive`": "relaxed_contrastive",
-    "`generalized_contrastive`": "generalized_contrastive",
-    "`cosent`": "cosent",
-    "`rank_n_contrast`": "rank_n_contrast",
-    "`rank_sim`": "rank_sim",
-    "untrained features": "untrained features",
+    "log-ratio (`log_ratio`)": "log_ratio",
     "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank, ap",
     "graded cross entropy (`graded_instance_cross_entropy`)": "graded_instance_cross_entropy",
-    "log-ratio (`log_ratio`)": "log_ratio",
     "triplets (`triplet_margin`; positives: the 30 nearest labels)": "triplet_margin, 30 nearest positive",
+    "untrained features": "untrained features",
 }
 #: Networks that a captioner starts from.
 NETWORKS = {
@@ -75,10 +61,8 @@ class Table(NamedTuple):
 
 def tables() -> Iterator[Table]:
     """Yield the tables that are written."""
-    losses = "docs/losses.md"
     pooled = {title: over_draws("features_pooled", method) for title, method in GRADED.items()}
     yield Table("README.md", "| loss | poses | rooms |", pooled)
-    yield Table(losses, "| loss | poses | rooms | captions | house prices | gauges |", suite("graded_features", GRADED))
     found = dict[str, list[float]]((title, []) for title in PLANTED)
     for title, (pack, names) in PLANTED.items():
         for kind in ("swaps", "noise"):
@@ -127,11 +111,6 @@ def over_draws(name: str, method: str, score: str = "") -> list[float]:
         if kind in values
     ]
     return [*found, statistics.mean(found)] if found else []
-
-
-def suite(name: str, titles: Mapping[str, str]) -> dict[str, list[float]]:
-    """Return the rows of a suite, by their titles."""
-    return {title: suite_means(name, method) for title, method in titles.items()}
 
 
 def captioners() -> dict[str, list[float]]:

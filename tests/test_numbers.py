@@ -165,10 +165,11 @@ UNTRAINED = r"untrained weights ([\d.]+\d)"
 
 
 def less_log_ratio(name: str, method: str, kind: str = "", score: str = "", other: str = "log_ratio") -> float:
-    """The score of a method less that of log-ratio, on a set of a suite or on the mean of the sets."""
+    """The score of a method less that of log-ratio, on a set of a suite (of all draws) or on the mean of the sets."""
     if kind:
         scores = tables.suite_scores(name, score)
-        return scores[kind, method] - scores[kind, other]
+        sets = [each for each, own in scores if own == method and each.partition(", draw")[0] == kind]
+        return statistics.mean(scores[each, method] - scores[each, other] for each in sets)
     return tables.suite_means(name, method, score)[-1] - tables.suite_means(name, other, score)[-1]
 
 

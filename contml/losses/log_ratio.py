@@ -33,8 +33,9 @@ class LogRatioLoss(PairLoss):
         squared: squared Euclidean embedding distance, as in the paper; False: plain Euclidean, as in the authors' code.
         label_power: the power of label distances, above 0. The default is 2 if `squared`, else 1: plain embedding
             distances then become proportional to plain label distances. The paper's form for 1 - mIoU and for Word
-            Mover's Distance is `squared=True, label_power=1`. A power that float32 cannot hold makes the loss infinite
-            or NaN.
+            Mover's Distance is `squared=True, label_power=1`. With the default power, `squared` multiplies the loss by
+            4, apart from `EPSILON`: Adam and AdamW then train alike. A power that float32 cannot hold makes the loss
+            infinite or NaN.
         strict: use only triplets with D_y(a, i) < D_y(a, j), exactly as in the paper. False keeps ties too: items at
             equal label distances are pulled to equal embedding distances.
     """
