@@ -185,21 +185,6 @@ def started(labels: str, phase: str = "first step", rows: int = 10**7) -> list[f
     return row("growth", phase, below=f"labels: {labels}, {rows:,} rows")
 
 
-def seconds_to_start(rows: int) -> float:
-    """Processor seconds until the end of the first step."""
-    phases = ("reading, splits, queries", "model, loss, sampler, images", _RECORD, "first step")
-    return sum(started("number", phase, rows)[0] for phase in phases)
-
-
-_RECORD = "record of the run: 31 bytes per row"
-
-
-def halves() -> list[list[float]]:
-    """Mean and standard deviation of the coverage on random halves, of each data set."""
-    text = (ROOT / "benchmarks/results/calibration.md").read_text(encoding="utf-8")
-    return [[float(n) for n in each] for each in re.findall(r"([\d.]+) ± ([\d.]+) \|$", text, re.MULTILINE)]
-
-
 #: Training images of the published data sets.
 IMAGES = {
     "classes/cub": cub.PUBLISHED, "classes/cars": cars.PUBLISHED, "classes/sop": sop.PUBLISHED,
