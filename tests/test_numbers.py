@@ -19,7 +19,7 @@ import pytest
 import typer.main
 from support.paths import ROOT
 
-from benchmarks import finetuning, pose_agreement, presets, tables, through_labels
+from benchmarks import claims, finetuning, pose_agreement, presets, tables, through_labels
 from contml.app.cli.commands import app
 from contml.app.experiment import config_names, load
 from contml.app.trials.suite import suite_names
@@ -171,13 +171,6 @@ def less_log_ratio(name: str, method: str, kind: str = "", score: str = "", othe
         sets = [each for each, own in scores if own == method and each.partition(", draw")[0] == kind]
         return statistics.mean(scores[each, method] - scores[each, other] for each in sets)
     return tables.suite_means(name, method, score)[-1] - tables.suite_means(name, other, score)[-1]
-
-
-def validated(name: str, method: str, tried: str) -> float:
-    """The result of an option on the validation split."""
-    (found,) = (each for each in raw(name) if each["key"][:2] == [method, tried] and each["key"][3] == "val")
-    value: float = found["metrics"]["value"]
-    return value
 
 
 def started(labels: str, phase: str = "first step", rows: int = 10**7) -> list[float]:
@@ -335,6 +328,7 @@ def test_tables_of_results_are_those_of_the_trainings(name):
     (presets.table_of_heads, "benchmarks/results/presets.md"),
     (finetuning.table, "benchmarks/results/finetuning.md"),
     (finetuning.table, "docs/finetuning.md"),
+    (claims.measured, "benchmarks/results/claims.md"),
 ])  # fmt: skip
 def test_tables_of_finetuning_are_those_of_the_trainings(make, page):
     assert make() in (ROOT / page).read_text(encoding="utf-8")
