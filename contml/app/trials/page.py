@@ -122,8 +122,8 @@ def _protocol(suite: Suite) -> str:
         f"{further if suite.further else '.'} The best option is trained with {seeds}, and its last weights are "
         f"measured on the test split.\n\n"
         f"{_of_scores(suite)} Brackets: 95 % intervals over {'seeds and ' if several else ''}queries (or "
-        f"groups of queries), by Student's t. {fixed}Intervals do not cover the choice of options. Those of means are "
-        f"valid for these sets only. {'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired "
+        f"groups of queries), by Student's t. {fixed}No interval covers the choice of options. The interval of a mean "
+        f"is valid for these sets only. {'' if several else f'{ONE_SEED} '}Differences to {suite.reference} are paired "
         "by seed and query. p: two-sided, by Holm's correction over the methods of a table. Seconds: of one core."
     )
 
