@@ -56,7 +56,6 @@ from torchvision.transforms.functional import pil_to_tensor
 from benchmarks.measure import heading, table
 from contml import LogRatioLoss, MatrixLabels, PoseLabels
 from contml.app.trials.statistics import estimate
-from contml.distances.labels import pose_distance
 from contml.sampling import DenseSampler
 
 DATA = Path(os.environ.get("CONTML_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -73,10 +72,10 @@ VERBS = {
 _SEVERAL = re.compile(
     r"\b(people|persons|men|women|boys|girls|children|kids|two|three|several|group|couple|crowd|players)\b"
 )
-#: The other side of each joint, in the order of COCO and of LSP.
+#: The joints of both sides, in the order of COCO and of LSP.
 _SWAPPED = {
-    "COCO": [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15],
-    "LSPET": [5, 4, 3, 2, 1, 0, 11, 10, 9, 8, 7, 6, 12, 13],
+    "COCO": [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (13, 14), (15, 16)],
+    "LSPET": [(0, 5), (1, 4), (2, 3), (6, 11), (7, 10), (8, 9)],
 }
 
 
@@ -113,28 +112,21 @@ class People(NamedTuple):
 
     def distances(self, kind: Distance) -> Tensor:
         """Label distances `[N, N]`, float64."""
-        poses = PoseLabels(self.joints, self.visible, kind.normalize)
-        flipped, swapped = poses.joints * torch.tensor([-1.0, 1.0]), _SWAPPED[self.source]
-        weights = torch.ones(self.joints.shape[1], dtype=torch.float64)
+        weights = np.ones(self.joints.shape[1])
         if self.source == "COCO":
             weights[:5] = kind.face
-        others = [(poses.joints, poses.visible)]
-        if kind.mirrored:
-            others.append((flipped[:, swapped], poses.visible[:, swapped]))
-        found = [_between(poses.joints, poses.visible, *other, weights, kind.scale) for other in others]
-        return torch.stack(found).amin(0)
-
-
-def _between(x: Tensor, seen_x: Tensor, y: Tensor, seen_y: Tensor, weights: Tensor, scale: float) -> Tensor:
-    """Distances `[N, M]` of poses `[N, J, 2]` and `[M, J, 2]`."""
-    if not scale:
-        return pose_distance(x, y, seen_x, seen_y).double()
-    rows = []
-    for pose, seen in zip(x, seen_x, strict=True):
-        similar = (-(y - pose).square().sum(2) / (2 * scale**2)).exp()  # [M,J]
-        shares = weights * (seen & seen_y)
-        rows.append(1 - (shares * similar).sum(1) / shares.sum(1))
-    return torch.stack(rows)
+        return (
+            PoseLabels(
+                self.joints,
+                self.visible,
+                kind.normalize,
+                weights=weights.tolist(),
+                saturation=kind.scale or None,
+                mirror=_SWAPPED[self.source] if kind.mirrored else (),
+            )
+            .pairwise()
+            .double()
+        )
 
 
 # People

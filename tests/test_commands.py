@@ -34,7 +34,6 @@ NOT_RUN = {
     "hf": "needs a network and an account", "wandb": "needs an account", "tensorboard": "serves until it is stopped",
     "sphinx-build": "test_site.py builds the site", "python -m benchmarks.weights": "trains eleven networks",
     "python -m pytest": "runs this test", "contml --version": "is no command; test_imports.py calls it",
-    "python -m pycocoevalcap": "downloads a parser of 400 MB",
 }  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """The captioner: its vocabulary, decoders, the search for captions, the step that trains it; scores of captions.
 
-BLEU, ROUGE-L, CIDEr and CIDEr-D need no Java; METEOR and SPICE are computed by `pycocoevalcap`. `__init__.pyi` lists
-the names. Each is imported on first use.
+`__init__.pyi` lists the names. Each is imported on first use.
 """
 
 from contml._support.imports import lazy_names, names_in_stub

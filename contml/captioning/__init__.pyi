@@ -9,9 +9,7 @@ from contml.captioning.decoding import beam_search as beam_search, greedy as gre
 from contml.captioning.scores import (
     CaptionScores as CaptionScores,
     CiderDReward as CiderDReward,
-    meteor as meteor,
     score_captions as score_captions,
-    spice as spice,
 )
 from contml.captioning.step import CaptioningStep as CaptioningStep
 from contml.captioning.tokenizer import tokenize as tokenize

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import math
 import operator
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -229,64 +227,3 @@ def _tokenized(candidates: list[str], references: list[list[str]]) -> tuple[list
 def _words(tokens: list[str]) -> list[str]:
     """Return the words of tokens, split at spaces as in pycocoevalcap: "3 1/2" is two words."""
     return " ".join(tokens).split()
-
-
-#: The parser of SPICE; `pycocoevalcap` downloads it.
-_PARSER = "stanford-corenlp-3.6.0"
-
-
-def meteor(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Compute METEOR 1.5 of the corpus and of each image `[N]`. Arguments are as in `score_captions`.
-
-    Raises:
-        InputError: Java or `pycocoevalcap` is missing, or the captions are wrong, as in `score_captions`.
-    """
-    texts = _texts(candidates, references)
-    _package("METEOR")
-    from pycocoevalcap.meteor.meteor import Meteor
-
-    scorer = Meteor()
-    try:
-        corpus, per_image = scorer.compute_score(*texts)
-    finally:
-        for stream in (scorer.meteor_p.stdout, scorer.meteor_p.stderr):
-            stream.close()
-    return float(corpus), np.array(per_image)
-
-
-def spice(candidates: list[str], references: list[list[str]]) -> tuple[float, Doubles]:
-    """Compute SPICE of the corpus and of each image `[N]`. Arguments are as in `score_captions`.
-
-    Nothing is downloaded.
-
-    Raises:
-        InputError: Java, `pycocoevalcap` or its parser is missing, or the captions are wrong, as in `score_captions`.
-    """
-    texts = _texts(candidates, references)
-    libraries = _package("SPICE") / "spice" / "lib"
-    for filename in (f"{_PARSER}.jar", f"{_PARSER}-models.jar"):
-        if not (libraries / filename).is_file():
-            hint = "download it (about 400 MB): python -m pycocoevalcap.spice.get_stanford_models"
-            raise InputError("SPICE", f"its parser is missing: {libraries / filename}", hint=hint)
-    from pycocoevalcap.spice.spice import Spice
-
-    corpus, per_image = Spice().compute_score(*texts)
-    return float(corpus), np.array([scores["All"]["f"] for scores in per_image])
-
-
-def _texts(candidates: list[str], references: list[list[str]]) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Return references and captions in the form that `pycocoevalcap` takes."""
-    own, others = _tokenized(candidates, references)
-    reference_texts = {image: [" ".join(tokens) for tokens in each] for image, each in enumerate(others)}
-    return reference_texts, {image: [" ".join(tokens)] for image, tokens in enumerate(own)}
-
-
-def _package(score: str) -> Path:
-    """Return the folder of `pycocoevalcap`, after a check that the package and Java are installed."""
-    try:
-        import pycocoevalcap
-    except ImportError:
-        raise InputError(score, "pycocoevalcap is not installed", hint="pip install 'contml[captions]'") from None
-    if shutil.which("java") is None:
-        raise InputError(score, "no program 'java' on the PATH", hint="install a Java runtime, version 8 or later")
-    return Path(next(iter(pycocoevalcap.__path__)))

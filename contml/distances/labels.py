@@ -29,29 +29,40 @@ def class_distance(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] != y[None, :]).float()
 
 
-def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible_y: Tensor | None = None) -> Tensor:
+def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, weights: Tensor) -> Tensor:
     """Compute distances `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
 
-    The distance is the root of S times J / (number of common joints). Common joints are visible in both poses. S is the
-    sum of the squared Euclidean distances of the common joints. `visible_x` is `[N, J]` and `visible_y` is `[M, J]`. By
-    default all joints are visible. The distance is NaN for pairs without a common joint.
+    The distance is the root of S times (sum of all weights) / (sum of the weights of common joints). Common joints are
+    visible in both poses: `visible_x` is `[N, J]` and `visible_y` is `[M, J]`. S is the weighted sum of the squared
+    Euclidean distances of the common joints. `weights` `[J]` are above 0. The distance of a pair without a common joint
+    is NaN.
     """
-    if visible_x is None:
-        visible_x = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-    if visible_y is None:
-        visible_y = torch.ones(y.shape[:2], dtype=torch.bool, device=y.device)
+    weights = weights.double()
+    x, y = (poses.double() * weights.sqrt()[:, None] for poses in (x, y))
     if bool(visible_x.all()) and bool(visible_y.all()):
-        return euclidean(x.flatten(1).double(), y.flatten(1).double()).float()
-    joints = x.shape[1]
+        return euclidean(x.flatten(1), y.flatten(1)).float()
     vx, vy = visible_x.double(), visible_y.double()  # [N,J], [M,J]
-    px = torch.where(visible_x[:, :, None], x, 0).double()
-    py = torch.where(visible_y[:, :, None], y, 0).double()
+    px = torch.where(visible_x[:, :, None], x, 0)
+    py = torch.where(visible_y[:, :, None], y, 0)
     size = torch.cat((px.square().sum(2), vx), 1) @ torch.cat((vy, py.square().sum(2)), 1).T  # [N,M]
     d = torch.addmm(size, px.flatten(1), py.flatten(1).T, alpha=-2)
     i, j = (d < _CANCELS * size).nonzero(as_tuple=True)
     recompute(d, i, j, lambda a, b: ((px[a] - py[b]).square().sum(2) * (vx[a] * vy[b])).sum(1))
-    d *= joints / (vx @ vy.T)
+    d *= weights.sum() / ((vx * weights) @ vy.T)
     return d.sqrt().float()
+
+
+def keypoint_dissimilarity(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, weights: Tensor) -> Tensor:
+    """Compute 1 - (object keypoint similarity) `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
+
+    The similarity is the weighted mean of exp(-d^2 / 2) over common joints, where d is the distance of a joint. The
+    other arguments are as in `pose_distance`. The computation is in float64.
+    """
+    total = torch.zeros(len(x), len(y), dtype=torch.float64, device=x.device)
+    for joint, weight in enumerate(weights.double()):
+        squares = (x[:, None, joint].double() - y[:, joint].double()).square().sum(2)  # [N,M]
+        total -= weight * (visible_x[:, None, joint] & visible_y[:, joint]) * torch.expm1(squares / -2)
+    return (total / ((visible_x * weights.double()) @ visible_y.double().T)).float()
 
 
 def haversine(x: Tensor, y: Tensor) -> Tensor:

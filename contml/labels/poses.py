@@ -13,7 +13,7 @@ from contml._support.errors import InputError
 from contml._support.text import number
 from contml._support.validation import check_ranges
 from contml.contracts import Measure, Part
-from contml.distances.labels import pose_distance
+from contml.distances.labels import keypoint_dissimilarity, pose_distance
 from contml.labels.items import ItemLabels
 
 #: Number of joints that `PoseLabels.parts` lists, farthest apart first.
@@ -25,8 +25,10 @@ class PoseLabels(ItemLabels):
 
     The label distance is the Euclidean distance of two poses: the root of the sum of squared distances of their common
     joints. Common joints are visible in both items. The sum is multiplied by (number of joints) / (number of common
-    joints). An item needs more than half of its joints visible, so that any two items have one in common. `kept` are
-    the rows of the input that are in the space.
+    joints). With `saturation`, the label distance is 1 minus the mean of exp(-d^2 / (2 saturation^2)) over the common
+    joints instead, as in the object keypoint similarity of COCO: joints that are far apart are as different as joints
+    farther apart. An item needs more than half of its joints visible, so that any two items have one in common. `kept`
+    are the rows of the input that are in the space.
 
     Args:
         joints: `[N, J, dim]` coordinates, usually in pixels.
@@ -39,11 +41,17 @@ class PoseLabels(ItemLabels):
             person's scale.
         skeleton: pairs of joints that a limb connects, by which pages draw a pose.
         dim: 2 for places in an image, 3 for places in space.
+        weights: the weight of each joint in sums, means and numbers of joints, above 0; one number if all are equal.
+        saturation: a distance for each joint, in the unit of label distances, above 0; or one number for all.
+        mirror: pairs of joints that change places in a mirror, such as both wrists. The label distance is then the
+            smaller one of the distances to a pose and to its mirror image. It needs `normalize`.
     """
 
     title = "pose"
     item_arguments: ClassVar[Mapping[str, Any]] = {"joints": Tensor, "visible": Tensor}
-    option_arguments: ClassVar[Mapping[str, Any]] = {"normalize": bool, "skeleton": list, "dim": int}
+    option_arguments: ClassVar[Mapping[str, Any]] = {
+        "normalize": bool, "skeleton": list, "dim": int, "weights": list, "saturation": list | None, "mirror": list,
+    }  # fmt: skip
     typed_as = "json"
     mirrored = False
     joints: Tensor
@@ -60,6 +68,9 @@ class PoseLabels(ItemLabels):
         unit: str = "pixels",
         skeleton: Sequence[tuple[int, int]] = (),
         dim: Literal[2, 3] = 2,
+        weights: float | Sequence[float] = 1.0,
+        saturation: float | Sequence[float] | None = None,
+        mirror: Sequence[tuple[int, int]] = (),
     ) -> None:
         allowed = f"[items, joints, {dim}]"
         joints = as_numbers("joints", joints, allowed).double()
@@ -96,15 +107,28 @@ class PoseLabels(ItemLabels):
         if normalize:
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
-        limbs = [[int(joint) for joint in limb] for limb in skeleton]
-        for limb in limbs:
-            if len(limb) != 2 or not all(0 <= joint < joint_count for joint in limb):
-                allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
-                raise InputError("skeleton", f"joints {tuple(limb)}", allowed)
-        self._form = {"normalize": normalize, "skeleton": limbs, "dim": dim}
+        self._form = {"normalize": normalize, "skeleton": _pairs("skeleton", skeleton, joint_count), "dim": dim}
+        self.weights = _of_joints("weights", weights, joint_count)
+        self.saturation = None if saturation is None else _of_joints("saturation", saturation, joint_count)
+        self.mirror = _pairs("mirror", mirror, joint_count)
+        self.mirrored = bool(self.mirror)
+        self._check_mirror(normalize)
         self.unit = f"{'person scales' if normalize else unit}, over {joint_count} joints"
         joint_unit = f"{'scales' if normalize else 'px' if unit == 'pixels' else unit}/joint"  # short: under a picture
-        self.measure = Measure(joint_unit, joint_count**-0.5)
+        self.measure = Measure(joint_unit, sum(self.weights) ** -0.5)
+        if saturation is not None:
+            self.unit, self.measure, self.largest = "1 - keypoint similarity", Measure(), 1.0
+
+    def _check_mirror(self, normalize: bool) -> None:
+        allowed, swapped = "", [joint for pair in self.mirror for joint in pair]
+        if len(set(swapped)) < len(swapped):
+            allowed = "must name each joint once"
+        elif self.mirror and not normalize:
+            allowed = "needs normalize=True, since a mirror moves the person"
+        elif any(each and each[a] != each[b] for a, b in self.mirror for each in (self.weights, self.saturation)):
+            allowed = "must be joints of the same weight and saturation"
+        if allowed:
+            raise InputError("mirror", str(self.mirror), allowed)
 
     @property
     def skeleton(self) -> Sequence[tuple[int, int]]:
@@ -118,7 +142,24 @@ class PoseLabels(ItemLabels):
 
     def distances(self, x: Self, y: Self) -> Tensor:
         """Compute pose distances `[X, Y]`."""
-        return pose_distance(x.joints, y.joints, x.visible, y.visible)
+        found = self._distances(x, y.joints, y.visible)
+        return torch.minimum(found, self._distances(x, *y._in_mirror())) if self.mirror else found
+
+    def _distances(self, x: Self, joints: Tensor, visible: Tensor) -> Tensor:
+        weights = torch.tensor(self.weights, dtype=torch.float64, device=joints.device)
+        if self.saturation is None:
+            return pose_distance(x.joints, joints, x.visible, visible, weights)
+        scale = torch.tensor(self.saturation, dtype=torch.float64, device=joints.device)[:, None]
+        return keypoint_dissimilarity(x.joints / scale, joints / scale, x.visible, visible, weights)
+
+    def _in_mirror(self) -> tuple[Tensor, Tensor]:
+        """Return the joints `[N, J, dim]` and flags `[N, J]` of the mirror images."""
+        order = list(range(self.joints.shape[1]))
+        for a, b in self.mirror:
+            order[a], order[b] = b, a
+        joints = self.joints[:, order].clone()
+        joints[..., 0] *= -1
+        return joints, self.visible[:, order]
 
     def _item(self, label: Any) -> Self:
         """Return a space of one pose, in the coordinates of the data.
@@ -140,7 +181,7 @@ class PoseLabels(ItemLabels):
         if given.shape != (count, axes):
             raise InputError(self.title, f"joints {list(given.shape)}", f"must be [{count}, {axes}] as in training")
         flags = torch.ones(count) if visible is None else as_numbers("visible", visible, f"0 or 1 [{count}]")
-        return self._made({"joints": given[None], "visible": flags[None], **self._form})
+        return self._made({"joints": given[None], "visible": flags[None], **self._options()})
 
     def plain(self, row: int) -> Any:
         """Return the joints of an item as they are compared. A joint that is not visible is None."""
@@ -148,19 +189,43 @@ class PoseLabels(ItemLabels):
         return [joint if is_visible else None for joint, is_visible in pairs]
 
     def parts(self, a: int, b: int) -> list[Part]:
-        """Return the joints that are visible in both items: their coordinates and distance, farthest apart first."""
-        distances = (self.joints[a] - self.joints[b]).norm(dim=1)
-        distances = torch.where(self.visible[a] & self.visible[b], distances, -1.0)
+        """Return the joints that are visible in both items: their coordinates and distance, farthest apart first.
+
+        The second item is its mirror image, if the mirror image is nearer.
+        """
+        first, second = self[[a]], self[[b]]
+        joints, visible = second.joints, second.visible
+        if self.mirror and bool(self.distances(first, second) < self._distances(first, joints, visible)):
+            joints, visible = second._in_mirror()
+        distances = (first.joints[0] - joints[0]).norm(dim=1)
+        distances = torch.where(first.visible[0] & visible[0], distances, -1.0)
         unit, parts = self.measure.unit.removesuffix("/joint"), []
         for n in distances.argsort(descending=True, stable=True)[:_LISTED].tolist():
             if distances[n] >= 0:
-                x, y = (", ".join(map(number, self.joints[row, n].tolist())) for row in (a, b))
+                x, y = (", ".join(map(number, each[0, n].tolist())) for each in (first.joints, joints))
                 name = self._part_name(n, f"joint {n + 1}").replace("_", " ")
                 parts.append(Part(name, x, y, f"{number(float(distances[n]))} {unit}"))
         return parts
 
     def _contents(self) -> str:
         return f"{self.joints.shape[1]} joints in {self.joints.shape[2]}-D; unit: {self.unit}"
+
+
+def _pairs(name: str, pairs: Sequence[tuple[int, int]], joint_count: int) -> list[list[int]]:
+    """Return pairs of joints as lists."""
+    lists = [[int(joint) for joint in pair] for pair in pairs]
+    for pair in lists:
+        if len(pair) != 2 or not all(0 <= joint < joint_count for joint in pair):
+            raise InputError(name, f"joints {tuple(pair)}", f"must be pairs of joints from 0 to {joint_count - 1}")
+    return lists
+
+
+def _of_joints(name: str, values: float | Sequence[float], joint_count: int) -> list[float]:
+    """Return a number for each joint, from one number or from a list of them."""
+    found = as_numbers(name, values, f"a number, or numbers [{joint_count}]").double()
+    if found.shape not in ((), (joint_count,)) or not bool(((found > 0) & found.isfinite()).all()):
+        raise InputError(name, f"{values}", f"must be a number, or {joint_count} numbers, above 0 and finite")
+    return found.expand(joint_count).tolist()
 
 
 def _normalized(joints: Tensor, visible: Tensor, rows: Tensor) -> Tensor:

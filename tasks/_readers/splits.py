@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from contml import InputError
 from contml.contracts import Rows
-from contml.data import ImageSource, Split, View, query_split
+from contml.data import ImageSource, Pixels, Split, Task, View, drawn, query_split
 from contml.data.text_files import read_json
 from contml.labels import LabelSpace
 
@@ -158,6 +158,28 @@ def queries_like(queries: int, items: int, others: int) -> int:
     At least two items are not queries.
     """
     return min(round(queries * others / items), max(others - 2, 0)) if items else 0
+
+
+def drawn_task(
+    draw: Callable[..., Any], seed: int, counts: tuple[int, ...], size: int, what: str, make: Callable[..., Split]
+) -> Task:
+    """Build a data set of drawn images.
+
+    Args:
+        draw: `draw(seed, number, size)` returns the pixels and the label of an item, as in `drawn`.
+        seed: the seed of the data set.
+        counts: the numbers of training, validation and test images.
+        size: side of an image in pixels.
+        what: the word before the number of an item in its name.
+        make: `make(part, images, names, labels)` returns the split of a part: "train", "val" or "test".
+    """
+    splits = {}
+    for part, first, count in zip(("train", "val", "test"), (0, FIRST_VAL, FIRST_TEST), counts, strict=True):
+        numbers = range(first, first + count)
+        pixels, labels = drawn(draw, seed, numbers, size, "images")
+        names = [f"{what} {number}" for number in numbers]
+        splits[part] = make(part, [Pixels(image) for image in pixels], names, labels)
+    return Task(splits["train"], splits["test"], splits["val"])
 
 
 def kept_split(

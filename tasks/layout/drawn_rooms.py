@@ -15,10 +15,10 @@ import numpy as np
 from numpy.random import Generator
 
 from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
-from contml.data import Pixels, Split, Task, check_queries, drawn
+from contml.data import Pixels, Split, Task, check_queries
 
 from .._readers.label_maps import make_split
-from .._readers.splits import FIRST_TEST, FIRST_VAL
+from .._readers.splits import drawn_task
 from . import furniture
 from .furniture import Box, Colour, choose_colour, choose_wood, mix, recolour
 from .views import CEILING_PLANE, FLOOR_PLANE, Array, Camera, cast, choose_view, meet, surface_map
@@ -219,10 +219,7 @@ def synthetic(
     """
     check_queries(queries, test)
 
-    def draw(first: int, count: int, queries: int = 0) -> Split:
-        numbers = range(first, first + count)
-        pixels, surfaces = drawn(draw_room, seed, numbers, size, "rooms")
-        images, names = [Pixels(image) for image in pixels], [f"room {number}" for number in numbers]
-        return make_split(images, names, surfaces, queries, {})
+    def make(part: str, images: list[Pixels], names: list[str], surfaces: Array) -> Split:
+        return make_split(images, names, surfaces, queries if part == "test" else 0, {})
 
-    return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))
+    return drawn_task(draw_room, seed, (train, val, test), size, "room", make)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
-from contml.data import Pixels, Split, Task, check_queries, drawn, query_split
+from contml.data import Pixels, Split, Task, check_queries, query_split
 
-from .._readers.splits import FIRST_TEST, FIRST_VAL
+from .._readers.splits import drawn_task
 from .bodies import LSP
 from .people import labels_and_view
 from .poses import PosedBody, choose_body
@@ -330,11 +330,9 @@ def synthetic(
     """
     check_queries(queries, test)
 
-    def draw(first: int, count: int, queries: int = 0) -> Split:
-        numbers = range(first, first + count)
-        pixels, joints = drawn(draw_person, seed, numbers, size, "people")
+    def make(part: str, images: list[Pixels], names: list[str], joints: Picture) -> Split:
         labels, view = labels_and_view(joints, None, LSP, normalize)
-        images, names = [Pixels(image) for image in pixels], [f"person {number}" for number in numbers]
-        return Split(images, names, labels, *query_split(range(queries), count), view=view)
+        query_rows = query_split(range(queries if part == "test" else 0), len(images))
+        return Split(images, names, labels, *query_rows, view=view)
 
-    return Task(draw(0, train), draw(FIRST_TEST, test, queries), draw(FIRST_VAL, val))
+    return drawn_task(draw_person, seed, (train, val, test), size, "person", make)

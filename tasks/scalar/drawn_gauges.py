@@ -14,10 +14,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from contml._support.validation import NonNegativeInt, Range, SplitSize, check_ranges
-from contml.data import Pixels, Split, Task, draw_queries, drawn, query_split
+from contml.data import Pixels, Split, Task, draw_queries, query_split
 from contml.labels import NumberLabels
 
-from .._readers.splits import FIRST_TEST, FIRST_VAL, queries_like
+from .._readers.splits import drawn_task, queries_like
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Random: TypeAlias = np.random.Generator
@@ -132,13 +132,10 @@ def synthetic(
         size: side of an image in pixels.
         seed: seed of the gauges and the queries.
     """
-    ranges = {"train": (0, train, 0), "val": (FIRST_VAL, val, queries_like(queries, test, val))}
-    ranges["test"] = (FIRST_TEST, test, queries)
-    splits = {}
-    for part, (first, count, num_queries) in ranges.items():
-        numbers = range(first, first + count)
-        pixels, values = drawn(draw_gauge, seed, numbers, size, "gauges")
-        images, names = [Pixels(image) for image in pixels], [f"gauge {number}" for number in numbers]
-        query_rows = query_split(draw_queries(num_queries, names, seed), count)
-        splits[part] = Split(images, names, NumberLabels(values.tolist()), *query_rows)
-    return Task(splits["train"], splits["test"], splits["val"])
+    num_queries = {"train": 0, "val": queries_like(queries, test, val), "test": queries}
+
+    def make(part: str, images: list[Pixels], names: list[str], values: Array) -> Split:
+        query_rows = query_split(draw_queries(num_queries[part], names, seed), len(names))
+        return Split(images, names, NumberLabels(values.tolist()), *query_rows)
+
+    return drawn_task(draw_gauge, seed, (train, val, test), size, "gauge", make)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import cmath
-import itertools
 import math
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml._support.progress import progress_bar
 from contml._support.validation import NonNegativeFloat, NonNegativeInt, PositiveInt, Range, SplitSize, check_ranges
 from contml.data import Pixels, Split, Task
 from contml.data.carve import with_judgments
 from contml.labels import JudgedItems, RankingLabels, TripletLabels
 
-from .._readers.splits import FIRST_TEST, FIRST_VAL
+from .._readers.splits import drawn_task
 
 Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -24,8 +22,8 @@ Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Random: TypeAlias = np.random.Generator
 
 
-def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
-    """Draw a dial. Return its pixels `[size, size, 3]` and its number, 0 to 100.
+def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, Floats]:
+    """Draw a dial. Return its pixels `[size, size, 3]` and its number, 0 to 100, an array without axes.
 
     The number is the angle of the needle, as a percentage of three quarters of a turn. Dials differ in colours, and in
     place and length of the needle. They are easier to read than gauges (`drawn_gauges.py`).
@@ -41,7 +39,7 @@ def draw_dial(seed: int, index: int, size: int) -> tuple[Bytes, float]:
     pen.ellipse((centre.real - radius, centre.imag - radius, centre.real + radius, centre.imag + radius), fill=face)
     tip = centre + cmath.rect(radius * random.uniform(0.75, 0.95), math.radians(135 + 2.7 * value))
     pen.line((centre.real, centre.imag, tip.real, tip.imag), fill=needle, width=max(2, side // 14))
-    return np.asarray(canvas.reduce(4)), value
+    return np.asarray(canvas.reduce(4)), np.array(value)
 
 
 def drawn_triplets(items: int, count: int, random: Random) -> Integers:
@@ -144,26 +142,17 @@ def judged(
         size: side of an image in pixels.
         seed: seed of the dials and the judges.
     """
-    splits = {}
-    ranges = (("train", 0, train), ("val", FIRST_VAL, val), ("test", FIRST_TEST, test))
-    done = itertools.count(1)
-    with progress_bar(train + val + test, "drawing dials") as progress:
-        for number, (part, first, count) in enumerate(ranges):
-            dials = []
-            for index in range(first, first + count):
-                dials.append(draw_dial(seed, index, size))
-                progress(next(done))
-            values = np.array([value for _, value in dials])
-            random = np.random.default_rng([seed, number])
-            share = max(1, round(judgments * count / train))
-            if kind == "rankings":
-                lists = (max(1, min(count, share // candidates)), candidates, judges, levels, noise, lapse)
-                labels: JudgedItems = RankingLabels(*judge_lists(values, *lists, random), items=count, missing="drop")
-            else:
-                triplets, answers = drawn_triplets(count, share, random), 2 if kind == "triplets" else 3
-                answered = judge_triplets(values, triplets, answers, judges, noise, lapse, random)
-                labels = TripletLabels(triplets, answered, count)
-            images = [Pixels(pixels) for pixels, _ in dials]
-            names = [f"dial {index}" for index in range(first, first + count)]
-            splits[part] = with_judgments(Split(images, names, labels), labels)
-    return Task(splits["train"], splits["test"], splits["val"])
+
+    def make(part: str, images: list[Pixels], names: list[str], values: Floats) -> Split:
+        random = np.random.default_rng([seed, ("train", "val", "test").index(part)])
+        count, share = len(images), max(1, round(judgments * len(images) / train))
+        if kind == "rankings":
+            lists = (max(1, min(count, share // candidates)), candidates, judges, levels, noise, lapse)
+            labels: JudgedItems = RankingLabels(*judge_lists(values, *lists, random), items=count, missing="drop")
+        else:
+            triplets, answers = drawn_triplets(count, share, random), 2 if kind == "triplets" else 3
+            answered = judge_triplets(values, triplets, answers, judges, noise, lapse, random)
+            labels = TripletLabels(triplets, answered, count)
+        return with_judgments(Split(images, names, labels), labels)
+
+    return drawn_task(draw_dial, seed, (train, val, test), size, "dial", make)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
-from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
@@ -25,7 +24,7 @@ def main() -> None:
     others = {image: [texts[row] for row in rows] for image, (_, rows) in enumerate(sets)}
     bleus, bleu_per_image = Bleu(4).compute_score(others, own, verbose=0)
     found = {f"bleu_{n + 1}": [bleus[n], bleu_per_image[n]] for n in range(4)}
-    for name, scorer in (("rouge_l", Rouge()), ("cider_d", Cider()), ("meteor", Meteor())):
+    for name, scorer in (("rouge_l", Rouge()), ("cider_d", Cider())):
         corpus, per_image = scorer.compute_score(others, own)
         found[name] = [float(corpus), [float(score) for score in per_image]]
     tokens = [[text, *line.split(" ")] if line else [text] for text, line in zip(captions, texts, strict=True)]

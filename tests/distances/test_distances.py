@@ -12,7 +12,7 @@ from support.label_spaces import Matrix
 from support.refusals import refused
 from support.strategies import batches, label_matrices
 
-from contml.distances import cosine, dot, euclidean, pose_distance, squared_euclidean
+from contml.distances import cosine, dot, euclidean, squared_euclidean
 from contml.distances.euclidean import pairs, recompute
 from contml.labels import PoseLabels, VectorLabels, nearest
 
@@ -159,16 +159,17 @@ def poses(draw):
         xy[-1] = xy[0]
     visible = torch.rand(items, joints, generator=generator) < draw(st.sampled_from([0.7, 1.0]))
     visible[visible.sum(1) * 2 <= joints] = True
-    return xy, visible
+    weights, scale = (0.1 + torch.rand(2, joints, generator=generator, dtype=torch.float64)).unbind()
+    return xy, visible, weights, draw(st.sampled_from([None, scale * xy.max()]))
 
 
 @settings(max_examples=60, deadline=None)
 @given(pose=poses())
 def test_pose_distance_equals_the_loop(pose):
-    xy, visible = pose
+    xy, visible, weights, saturation = pose
     poses = list(zip(xy, visible, strict=True))
-    expected = loop(lambda a, b: reference.pose_distance(a[0], b[0], a[1], b[1]), poses, poses)
-    ours = pose_distance(xy, xy, visible, visible)
+    expected = loop(lambda a, b: reference.pose_distance(a[0], b[0], a[1], b[1], weights, saturation), poses, poses)
+    ours = PoseLabels(xy, visible, weights=weights, saturation=saturation).pairwise()
     torch.testing.assert_close(ours, expected.float(), rtol=1e-6, atol=1e-6)
     assert torch.equal(ours, ours.T)
     assert (ours.diagonal() == 0).all()

@@ -180,6 +180,24 @@ def test_a_normalised_pose_has_its_mean_at_0_and_a_scale_of_1():
     assert PoseLabels(torch.stack((joints[1], 2 * joints[1])), normalize=True).pairwise()[0, 1] < 1e-6
 
 
+def test_a_pose_equals_its_mirror_image_if_joints_change_places():
+    joints, visible = joints_and_visible()
+    visible[2, 0] = False
+    mirrored = joints[:, [1, 0, 2, 4, 3]] * torch.tensor([-2.0, 2.0]) + 100
+    both, shown = torch.cat((joints, mirrored)), torch.cat((visible, visible[:, [1, 0, 2, 4, 3]]))
+    for saturation in (None, [0.5, 0.5, 1.0, 0.2, 0.2]):
+        options = {"normalize": True, "weights": [3, 3, 1, 1, 1], "saturation": saturation}
+        space, plain = PoseLabels(both, shown, mirror=[(0, 1), (3, 4)], **options), PoseLabels(both, shown, **options)
+        expected = torch.minimum(plain.pairwise()[:6, :6], plain.pairwise()[:6, 6:])
+        torch.testing.assert_close(space.pairwise()[:6, :6], expected, rtol=1e-5, atol=1e-6)
+        assert (space.pairwise()[:6, 6:].diagonal() < 1e-3).all()
+        assert not (plain.pairwise()[:6, 6:] < 0.1).any()
+        # An explanation compares the joints with those of the mirror image.
+        assert space.mirrored
+        assert all(float(part.difference.split()[0]) < 1e-3 for part in space.parts(0, 6))
+    assert (space.largest, space.measure.unit, space.unit) == (1, "", "1 - keypoint similarity")
+
+
 def test_poses_in_space():
     keypoints = torch.rand(4, 17, 3)
     assert len(PoseLabels(keypoints, np.ones((4, 17), dtype=np.uint8), dim=3)) == 4

@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, date, datetime
+from functools import partial
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ PLACES = [[0, 0], [0, 1]]
 MAPS = np.zeros((3, 4, 6), dtype=int)
 MAPS[2, 3, 1] = 7
 JOINTS = np.arange(24.0).reshape(3, 4, 2) ** 1.5
+NORMALIZED = partial(PoseLabels, JOINTS, normalize=True)
 POSES = PoseLabels(np.random.default_rng(0).normal(size=(3, 5, 2)))
 YEARS, SQUARE = NumberLabels([0.0, 1.0, 3.0], unit="years"), MatrixLabels(np.zeros((2, 2)))
 WORDS = {"dog": [1.0, 0.0], "cat": [0.0, 1.0], "red": [1.0, 1.0]}
@@ -71,6 +73,14 @@ REFUSED = [
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (0, 4)]), "skeleton", "joints (0, 4)", "pairs of joints from 0 to 3"),
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (-1, 2)]), "skeleton", "joints (-1, 2)", "pairs of joints from 0"),
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (1, 2, 3)]), "skeleton", "joints (1, 2, 3)", "pairs of joints"),
+    (lambda: NORMALIZED(mirror=[(0, 4)]), "mirror", "joints (0, 4)", "pairs of joints from 0 to 3"),
+    (lambda: NORMALIZED(mirror=[(0, 1), (1, 2)]), "mirror", "[[0, 1], [1, 2]]", "each joint once"),
+    (lambda: NORMALIZED(mirror=[(1, 1)]), "mirror", "[[1, 1]]", "each joint once"),
+    (lambda: NORMALIZED(mirror=[(0, 1)], weights=[1, 2, 1, 1]), "mirror", "[[0, 1]]", "same weight and saturation"),
+    (lambda: PoseLabels(JOINTS, mirror=[(0, 1)]), "mirror", "[[0, 1]]", "needs normalize=True"),
+    (lambda: PoseLabels(JOINTS, weights=[1, 2, 3]), "weights", "[1, 2, 3]", "or 4 numbers, above 0 and finite"),
+    (lambda: PoseLabels(JOINTS, weights=[1, 2, 3, 0]), "weights", "[1, 2, 3, 0]", "above 0 and finite"),
+    (lambda: PoseLabels(JOINTS, saturation=float("inf")), "saturation", "inf", "above 0 and finite"),
     (lambda: PoseLabels(JOINTS, np.full((3, 4), 0.3)), "visible of item 0, joint 0", "0.3", "", "compare confidences"),
     (lambda: PoseLabels(np.ones((4, 17, 3))), "joints", "[4, 17, 3]", "[items, joints, 2]", "visible=joints[..., 2]"),
     (lambda: PoseLabels(np.ones((4, 17, 2)), dim=3), "joints", "[4, 17, 2]", "[items, joints, 3]"),
@@ -197,6 +207,7 @@ REFUSED = [
     (lambda: RankingLabels([[0, 2], [0, 1]], [3, 3], 4), "query 0", "one value"),
     # labels that are joined, or typed
     (lambda: YEARS.joined(ClassLabels(["a", "b"])), "labels", "a ClassLabels", "must be a NumberLabels"),
+    (lambda: POSES.joined(PoseLabels(POSES.joints, saturation=2)), "labels: saturation", "[2.0, 2.0,", "must be None"),
     (lambda: POSES.joined(PoseLabels(JOINTS, normalize=True)), "labels: normalize", "True", "must be False in both"),
     (lambda: DateLabels([DAY]).joined(DateLabels([DAY], scale=2)), "labels: scale", "2.0"),
     (lambda: SQUARE.joined(SQUARE), "labels", "two matrices"),

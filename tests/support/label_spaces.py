@@ -87,6 +87,7 @@ SPACES = {
     "vectors, far from 0": lambda folder: spaces.VectorLabels(1e6 + torch.randn(20, 3)),
     "poses": lambda folder: poses(),
     "poses, normalized": lambda folder: poses(normalize=True),
+    "poses, saturating": lambda folder: poses(normalize=True, weights=range(1, 7), saturation=0.6),
     "segmentation": lambda folder: label_maps(),
     "segmentation, not resized": lambda folder: label_maps(side=None),
     "captions": lambda folder: captions(),

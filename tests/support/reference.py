@@ -50,21 +50,24 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
     return dot(unit(x), unit(y))
 
 
-def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor) -> Tensor:
-    """D_y(x, y)^2 = J / |V| * sum_{j in V} ||x_j - y_j||^2, V the joints visible in both.
+def pose_distance(
+    x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, weights: Tensor, saturation: Tensor | None = None
+) -> Tensor:
+    """D_y(x, y)^2 = sum w / sum_{j in V} w_j * sum_{j in V} w_j ||x_j - y_j||^2, V the joints visible in both.
 
+    With a saturation s: D_y(x, y) = sum_{j in V} w_j (1 - e^(-||x_j - y_j||^2 / (2 s_j^2))) / sum_{j in V} w_j.
     x, y: `[J, 2]`, visible: `[J]` of bool or 0 / 1. No joint in common is no distance: ValueError.
     """
-    joints = len(x)
-    seen = 0
-    total = torch.zeros((), dtype=torch.float64)
-    for j in range(joints):
+    seen = total = torch.zeros((), dtype=torch.float64)
+    for j in range(len(x)):
         if bool(visible_x[j]) and bool(visible_y[j]):
-            seen += 1
-            total = total + squared_euclidean(x[j], y[j])
+            seen = seen + weights[j]
+            squares = squared_euclidean(x[j], y[j])
+            part = squares if saturation is None else 1 - (-squares / (2 * saturation[j] ** 2)).exp()
+            total = total + weights[j] * part
     if seen == 0:
         raise ValueError("no joint is visible in both poses: the reference has no distance for that")
-    return _root(total * joints / seen)
+    return _root(total * weights.sum() / seen) if saturation is None else total / seen
 
 
 def nearest(label_distances: Tensor, k: int) -> Tensor:
