@@ -291,7 +291,7 @@ def read_suite(name: str) -> Suite:
         InputError: there is no such suite, or it has an error.
     """
     document = _read(name)
-    values = _with_base(document) if "base" in document.values else document.values
+    values = _with_base(document, Path(name).parent) if "base" in document.values else document.values
     try:
         suite = Suite.model_validate(values)
     except ValidationError as error:
@@ -300,16 +300,17 @@ def read_suite(name: str) -> Suite:
     return suite
 
 
-def _read(name: str) -> Document:
+def _read(name: str, folder: Path = Path()) -> Document:
     bundled = name in suite_names()
     if not bundled and not name.endswith((".yaml", ".yml")):
         names, default = suite_names(), f"choose {' or '.join(suite_names())}, or give the path of a YAML file"
         raise InputError(name, "no such suite", hint=did_you_mean(name, names, default))
-    return read(_folder() / f"{name}.yaml" if bundled else Path(name), (), name, bundled=bundled)
+    path = _folder() / f"{name}.yaml" if bundled else folder / name
+    return read(path, (), name if bundled else str(path), bundled=bundled)
 
 
-def _with_base(document: Document) -> dict[str, Any]:
-    """Return the values of a suite that is defined by its differences from another suite, its base.
+def _with_base(document: Document, folder: Path) -> dict[str, Any]:
+    """Return the values of a suite in a folder that is defined by its differences from another suite, its base.
 
     Its own keys replace the keys of the base. Its changes in `train` come after the changes of the base. `sets` and
     `methods` may be lists of names of the base: "poses, draw 1" is the set "poses" with `draw: 1`.
@@ -318,7 +319,7 @@ def _with_base(document: Document) -> dict[str, Any]:
     if not isinstance(name, str):
         raise document.error(("base",), str(name), "must be the name of a suite, or a YAML file")
     try:
-        base = _read(name).values
+        base = _read(name, folder).values
     except InputError as error:
         raise error.at(document.origin(("base",))) from None
     if "base" in base:

@@ -206,7 +206,7 @@ def test_a_suite_is_another_one_with_changes(write_suite, tmp_path):
     base = read_suite(write_suite((gauges, f"{gauges}\n  {rooms}"), of_both))
     path = tmp_path / "other.yaml"
     own = "train: [model.dim=5]\nsets: [gauges]\nmethods: [raw, log_ratio]\nseeds: [3]\n"
-    path.write_text(f"base: {tmp_path / 'tiny.yaml'}\n{own}")
+    path.write_text(f"base: tiny.yaml\n{own}")  # beside it
     suite = read_suite(str(path))
     assert suite.train == (*base.train, "model.dim=5")
     assert (suite.sets, suite.seeds) == ({"gauges": base.sets["gauges"]}, (3,))
