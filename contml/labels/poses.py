@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -140,6 +141,11 @@ class PoseLabels(ItemLabels):
         """True if poses are moved to their mean and divided by their scale."""
         return bool(self._form["normalize"])
 
+    @property
+    def is_plain(self) -> bool:
+        """True if all joints have a weight of 1, and neither `saturation` nor `mirror` is given."""
+        return not self.mirror and self.saturation is None and all(weight == 1 for weight in self.weights)
+
     def distances(self, x: Self, y: Self) -> Tensor:
         """Compute pose distances `[X, Y]`."""
         found = self._distances(x, y.joints, y.visible)
@@ -213,10 +219,14 @@ class PoseLabels(ItemLabels):
 
 def _pairs(name: str, pairs: Sequence[tuple[int, int]], joint_count: int) -> list[list[int]]:
     """Return pairs of joints as lists."""
-    lists = [[int(joint) for joint in pair] for pair in pairs]
+    allowed = f"must be pairs of joints from 0 to {joint_count - 1}"
+    try:
+        lists = [[index(joint) for joint in pair] for pair in pairs]
+    except TypeError:
+        raise InputError(name, f"{pairs!r:.60}", allowed) from None
     for pair in lists:
         if len(pair) != 2 or not all(0 <= joint < joint_count for joint in pair):
-            raise InputError(name, f"joints {tuple(pair)}", f"must be pairs of joints from 0 to {joint_count - 1}")
+            raise InputError(name, f"joints {tuple(pair)}", allowed)
     return lists
 
 

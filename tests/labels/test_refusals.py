@@ -75,6 +75,8 @@ REFUSED = [
     (lambda: PoseLabels(JOINTS, skeleton=[(0, 1), (1, 2, 3)]), "skeleton", "joints (1, 2, 3)", "pairs of joints"),
     (lambda: NORMALIZED(mirror=[(0, 4)]), "mirror", "joints (0, 4)", "pairs of joints from 0 to 3"),
     (lambda: NORMALIZED(mirror=[(0, 1), (1, 2)]), "mirror", "[[0, 1], [1, 2]]", "each joint once"),
+    (lambda: NORMALIZED(mirror=[("left", "right")]), "mirror", "[('left', 'right')]", "pairs of joints from 0 to 3"),
+    (lambda: NORMALIZED(skeleton=5), "skeleton", "5", "pairs of joints from 0 to 3"),
     (lambda: NORMALIZED(mirror=[(1, 1)]), "mirror", "[[1, 1]]", "each joint once"),
     (lambda: NORMALIZED(mirror=[(0, 1)], weights=[1, 2, 1, 1]), "mirror", "[[0, 1]]", "same weight and saturation"),
     (lambda: PoseLabels(JOINTS, mirror=[(0, 1)]), "mirror", "[[0, 1]]", "needs normalize=True"),

@@ -32,8 +32,12 @@ _SEARCHED = (NumberLabels, DateLabels, PoseLabels)
 
 
 def can_search(labels: LabelSpace) -> bool:
-    """Return True if the page can search by labels of this space: poses, one number, or dates."""
-    return type(labels) in _SEARCHED
+    """Return True if the page can search by labels of this space: poses, one number, or dates.
+
+    The page computes only distances of poses without weights, saturation and mirror.
+    """
+    plain = type(labels) is not PoseLabels or labels.is_plain
+    return type(labels) in _SEARCHED and plain
 
 
 def _about(labels: LabelSpace) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image, ImageDraw
 
-from contml._support.errors import InputError
 from contml.data.split import TitledPictures
 from contml.labels.poses import PoseLabels
 
@@ -32,7 +31,7 @@ _TWO, _JOINED = ("#0072b2", "#e07000"), "#9a9a9a"
 
 @dataclass(frozen=True, eq=False)
 class PoseRenderer:
-    """A renderer that draws the skeleton of a row on its picture.
+    """A renderer that draws the skeleton of a row on its picture. `PoseLabels` checks its arguments.
 
     Args:
         joints: x, y in pixels of the images `[N, J, 2]`, centres at integers.
@@ -49,23 +48,11 @@ class PoseRenderer:
     joint_names: Sequence[str]
 
     def __call__(self, picture: Image.Image, row: int, size: int) -> Image.Image:
-        """Return the picture in RGB, `size` pixels square, with the skeleton drawn on it.
-
-        Raises:
-            InputError: the joints have another shape, or the skeleton refers to a joint that does not exist.
-        """
+        """Return the picture in RGB, `size` pixels square, with the skeleton drawn on it."""
         joints = np.asarray(self.joints[row], np.float64)
-        if joints.ndim != 2 or joints.shape[1] != 2:
-            raise InputError("joints", f"shape {joints.shape}", "must be x and y of each joint, [J, 2]")
         joint_mask = np.asarray(np.isfinite(joints).all(axis=1))
         if self.visible is not None:
-            visible = np.asarray(self.visible[row], bool)
-            if visible.shape != (len(joints),):
-                raise InputError("visible", f"shape {visible.shape}", f"must be a boolean per joint, [{len(joints)}]")
-            joint_mask &= visible
-        invalid_limbs = [pair for pair in self.skeleton if not all(0 <= joint < len(joints) for joint in pair)]
-        if invalid_limbs:
-            raise InputError("skeleton", f"joints {invalid_limbs[0]}", f"must be from 0 to {len(joints) - 1}")
+            joint_mask &= np.asarray(self.visible[row], bool)
         canvas = picture.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
         if not joint_mask.any():
             return canvas

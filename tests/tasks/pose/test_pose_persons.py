@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refused
 
 from contml.data.renderers import poses as rendering
 from contml.data.renderers.poses import PoseRenderer
@@ -134,18 +133,6 @@ def test_joints_without_a_place_are_left_out():
     joints[6] = np.nan
     visible = np.arange(14) != 6
     assert draw_pose(image, joints, None, 64, LSP.skeleton) == draw_pose(image, joints, visible, 64, LSP.skeleton)
-
-
-@pytest.mark.parametrize(
-    ("joints", "visible", "skeleton", "error"),
-    [
-        (np.zeros((14, 3)), None, LSP.skeleton, {"subject": "joints", "got": "(14, 3)"}),
-        (np.zeros((14, 2)), np.ones(13, bool), LSP.skeleton, {"subject": "visible", "got": "(13,)", "allowed": "14"}),
-        (np.zeros((11, 2)), None, LSP.skeleton, {"subject": "skeleton", "allowed": "0 to 10"}),
-    ],
-)
-def test_bad_poses(joints, visible, skeleton, error):
-    refused(lambda: draw_pose(Image.new("RGB", (8, 8)), joints, visible, 64, skeleton), **error)
 
 
 def test_the_outline_stays_thin():
