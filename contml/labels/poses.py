@@ -163,7 +163,7 @@ class PoseLabels(ItemLabels):
         order = list(range(self.joints.shape[1]))
         for a, b in self.mirror:
             order[a], order[b] = b, a
-        joints = self.joints[:, order].clone()
+        joints = self.joints[:, order]  # a copy
         joints[..., 0] *= -1
         return joints, self.visible[:, order]
 

@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from contml._support.errors import InputError, one_line
 from contml._support.validation import PositiveInt, check_ranges
 from contml.distances.euclidean import normalize
-from contml.models.backbones import build, flat_features, name_of
+from contml.models.backbones import build, flat_features, name_of, width_of
 from contml.models.heads import HeadStart, build_head, check_nested, cut_head, start_heads
 from contml.models.maps import Pooling, at_levels, last_maps, pooled, set_pooling, widths_of
 from contml.models.network import Network, stage_of
@@ -57,9 +57,10 @@ class EmbeddingModel(Network):
             in training, its own loss; their embeddings are concatenated. For bn_inception, googlenet, mobilenet_v2,
             small_cnn, and ResNets of torchvision and timm. In any backbone that torch.fx can trace, a level is also
             the name of a module whose output is maps `[B, width, H, W]`. null: the backbone's last features.
-        pooling: The pooling of maps to features: their mean over the image ("average"), their maximum ("max"), or the
-            sum of both ("average_max", as in the code of Proxy Anchor). For levels, and for backbones whose last module
-            is a global average pool. With "average", transformers have the pooling that they were published with.
+        pooling: The pooling of maps to features: their mean over the image ("average"), their maximum ("max"), the sum
+            of both ("average_max", as in the code of Proxy Anchor), or the means of 4 or 16 parts of the image
+            ("average_2x2", "average_4x4"), for labels of positions. For levels, and for backbones whose last module is
+            a global average pool. With "average", transformers have the pooling that they were published with.
         frozen: true: the backbone keeps its weights and its statistics, and only the head is trained. If nothing
             changes the images from epoch to epoch (no transform, no flip), each image passes the backbone once, and its
             features are kept in a cache. A number N: the first N stages are frozen. In networks of timm, stages are the
@@ -115,9 +116,10 @@ class EmbeddingModel(Network):
         backbone_keys, widths = self.backbone.state_dict().keys(), [width]
         if levels is not None:
             self.backbone = at_levels(self.backbone, name, levels)
-            widths = widths_of(self.backbone, levels)
+            widths = widths_of(self.backbone, levels, pooling)
         elif pooling != "average":
             set_pooling(self.backbone, name, pooling)
+            widths = [width_of(self.backbone)]
         self.feature_dim, self._widths = sum(widths), widths
         #: Length of each level's part of an embedding.
         self.parts = [dim or width for width in widths]

@@ -46,26 +46,28 @@ def _outputs(backbone: nn.Module) -> list[tuple[str, Any]]:
     return outputs
 
 
-#: Global pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, or the sum of both.
-Pooling: TypeAlias = Literal["average", "max", "average_max"]
+#: Pooling of maps `[B, C, H, W]`: their mean over the image, their maximum, the sum of both, or means of parts.
+Pooling: TypeAlias = Literal["average", "max", "average_max", "average_2x2", "average_4x4"]
+_SIDES = {"average_2x2": 2, "average_4x4": 4}
 
 
 def pool(maps: Tensor, pooling: Pooling) -> Tensor:
-    """Return features `[B, C]` of maps `[B, C, H, W]`."""
-    if pooling == "average":
-        return maps.mean((2, 3))
-    return maps.amax((2, 3)) if pooling == "max" else maps.mean((2, 3)) + maps.amax((2, 3))
+    """Return features `[B, C]` of maps `[B, C, H, W]`; `[B, n n C]` for the means of n x n parts."""
+    if pooling == "max":
+        return maps.amax((2, 3))
+    means = nn.functional.adaptive_avg_pool2d(maps, _SIDES.get(pooling, 1)).flatten(1)
+    return means + maps.amax((2, 3)) if pooling == "average_max" else means
 
 
 class GlobalPool(nn.Module):
-    """Maps `[B, C, H, W]` to features `[B, C, 1, 1]`."""
+    """Maps `[B, C, H, W]` to features `[B, F, 1, 1]`."""
 
     def __init__(self, pooling: Pooling) -> None:
         super().__init__()
         self.pooling = pooling
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Return features `[B, C, 1, 1]` of maps `[B, C, H, W]`."""
+        """Return features `[B, F, 1, 1]` of maps `[B, C, H, W]`."""
         return pool(maps, self.pooling)[:, :, None, None]
 
 
@@ -139,7 +141,7 @@ def pooled(features: dict[str, Tensor], levels: Sequence[str], pooling: Pooling 
     return [pool(f, pooling) if f.ndim == 4 else f for f in (features[level] for level in levels)]
 
 
-def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
+def widths_of(backbone: nn.Module, levels: Sequence[str], pooling: Pooling) -> list[int]:
     """Return the width of the features of each level.
 
     Raises:
@@ -152,6 +154,6 @@ def widths_of(backbone: nn.Module, levels: Sequence[str]) -> list[int]:
         if not isinstance(output, Tensor) or output.ndim not in (2, 4) or output.shape[2:3] != output.shape[3:4]:
             allowed = "must be maps of shape [B, width, H, W] or features [B, width]"
             raise InputError("levels", f"{level} is {shape} for a square image", allowed)
-        return int(output.shape[1])
+        return int(pooled({level: output}, [level], pooling)[0].shape[1])
 
     return dry_run(backbone, lambda outputs: [width(level, outputs[level]) for level in levels])

@@ -177,8 +177,7 @@ def drawn_task(
     for part, first, count in zip(("train", "val", "test"), (0, FIRST_VAL, FIRST_TEST), counts, strict=True):
         numbers = range(first, first + count)
         pixels, labels = drawn(draw, seed, numbers, size, "images")
-        names = [f"{what} {number}" for number in numbers]
-        splits[part] = make(part, [Pixels(image) for image in pixels], names, labels)
+        splits[part] = make(part, [Pixels(image) for image in pixels], [f"{what} {n}" for n in numbers], labels)
     return Task(splits["train"], splits["test"], splits["val"])
 
 

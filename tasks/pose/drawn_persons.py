@@ -332,7 +332,6 @@ def synthetic(
 
     def make(part: str, images: list[Pixels], names: list[str], joints: Picture) -> Split:
         labels, view = labels_and_view(joints, None, LSP, normalize)
-        query_rows = query_split(range(queries if part == "test" else 0), len(images))
-        return Split(images, names, labels, *query_rows, view=view)
+        return Split(images, names, labels, *query_split(range(queries * (part == "test")), len(images)), view=view)
 
     return drawn_task(draw_person, seed, (train, val, test), size, "person", make)

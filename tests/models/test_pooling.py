@@ -16,9 +16,18 @@ POOLINGS = {
     "average": lambda maps: maps.mean((2, 3)),
     "max": lambda maps: maps.amax((2, 3)),
     "average_max": lambda maps: maps.mean((2, 3)) + maps.amax((2, 3)),
+    "average_2x2": lambda maps: parts(maps, 2),
+    "average_4x4": lambda maps: parts(maps, 4),
 }
 #: Backbones, and the module before their global average pool.
 BACKBONES = {"resnet18": "layer4", "bn_inception": "inception_5b_output", "squeezenet1_1": "classifier.2"}
+
+
+def parts(maps, count):
+    """Means of `count` x `count` parts of the image; a part begins before its share if it would cut a place."""
+    edges = [(n * maps.shape[2] // count, -(-(n + 1) * maps.shape[2] // count)) for n in range(count)]
+    means = [maps[:, :, top:bottom, left:right].mean((2, 3)) for top, bottom in edges for left, right in edges]
+    return torch.stack(means, 2).flatten(1)
 
 
 class Gated(nn.Module):

@@ -36,8 +36,7 @@ def can_search(labels: LabelSpace) -> bool:
 
     The page computes only distances of poses without weights, saturation and mirror.
     """
-    plain = type(labels) is not PoseLabels or labels.is_plain
-    return type(labels) in _SEARCHED and plain
+    return type(labels) in _SEARCHED and (not isinstance(labels, PoseLabels) or labels.is_plain)
 
 
 def _about(labels: LabelSpace) -> dict[str, Any]:
