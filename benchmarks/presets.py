@@ -11,8 +11,8 @@ the validation split. Intervals are over seeds and groups of queries (`contml.ap
 Heads on means of 2 x 2 and 4 x 4 parts of the feature map were added on 1 December 2026, with the options of the
 preset (`model.pooling`), and poses were measured again, in pixels. Known: with tuned options and 512 principal
 components, 4 x 4 positions are above the mean by .07 on poses and .02 on rooms, within noise on captions, and .04 below
-on house prices (`features_pooled.md`). Predictions: the same signs here, 4 x 4 parts above by .04 or more on poses; 2 x 2
-parts gain half of that on poses and rooms, and are within noise on captions and houses.
+on house prices (`features_pooled.md`). Predictions: the same signs here, 4 x 4 parts above by .04 or more on poses;
+2 x 2 parts gain half of that on poses and rooms, and are within noise on captions and houses.
 """
 
 from __future__ import annotations
