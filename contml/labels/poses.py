@@ -109,9 +109,8 @@ class PoseLabels(ItemLabels):
             joints = torch.where(mask[:, :, None], _normalized(joints, mask, self.kept), 0)
         super().__init__(joints=joints, visible=mask, kept=self.kept)
         self._form = {"normalize": normalize, "skeleton": _pairs("skeleton", skeleton, joint_count), "dim": dim}
-        self.weights = _of_joints("weights", weights, joint_count)
         self.saturation = None if saturation is None else _of_joints("saturation", saturation, joint_count)
-        self.mirror = _pairs("mirror", mirror, joint_count)
+        self.weights, self.mirror = _of_joints("weights", weights, joint_count), _pairs("mirror", mirror, joint_count)
         self.mirrored = bool(self.mirror)
         self._check_mirror(normalize)
         self.unit = f"{'person scales' if normalize else unit}, over {joint_count} joints"

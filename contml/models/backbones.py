@@ -139,6 +139,8 @@ def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
         raise _not_downloaded(f"{weights} of {name} from {loaded.url}", torch.hub.get_dir(), error) from error
     if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
+    if name == "mobilenet_v2":  # its `forward` averages the maps; a module can be replaced (`set_pooling`)
+        module.features.append(nn.AdaptiveAvgPool2d(1))
     preset = (entry or registry.DEFAULT).transforms()
     return Built(module, _cut_classifier(module), PixelFormat(tuple(preset.mean), tuple(preset.std)))
 
@@ -215,7 +217,7 @@ def dry_run(module: nn.Module, read: Callable[[Any], Output], *sizes: int) -> Ou
     for size in sizes or (224, 64, 128, 256, 96, 32, 384, 512):
         try:
             with torch.inference_mode():
-                return read(module(torch.zeros(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)))
+                return read(module(torch.ones(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)))
         except InputError:
             raise
         except (RuntimeError, AssertionError, ValueError) as error:

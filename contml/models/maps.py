@@ -80,10 +80,9 @@ def set_pooling(backbone: nn.Module, name: str, pooling: Pooling) -> None:
     modules = [(key, each) for key, each in backbone.named_modules() if isinstance(each, nn.AdaptiveAvgPool2d)]
     pools = {key for key, each in modules if each.output_size in (1, (1, 1))}
     *outputs, (_, output) = _outputs(backbone)
-    features = flat_features(output).data_ptr() if pools else 0
-    # The output of the right pool shares its memory with the features. Squeeze-and-excitation blocks have pools too.
-    last_pool = next((key for key, each in outputs if key in pools and each.data_ptr() == features), None)
-    if last_pool is None:
+    # The output of the right pool is equal to the features. Squeeze-and-excitation blocks have pools too.
+    ends = (key for key, x in outputs[::-1] if key in pools and flat_features(x).equal(flat_features(output)))
+    if (last_pool := next(ends, None)) is None:
         allowed = f"must be average, since {name} does not end in a module AdaptiveAvgPool2d(1)"
         raise InputError("pooling", pooling, allowed, "or set model.levels to the module whose maps are pooled")
     backbone.set_submodule(last_pool, GlobalPool(pooling))

@@ -20,7 +20,12 @@ POOLINGS = {
     "average_4x4": lambda maps: parts(maps, 4),
 }
 #: Backbones, and the module before their global average pool.
-BACKBONES = {"resnet18": "layer4", "bn_inception": "inception_5b_output", "squeezenet1_1": "classifier.2"}
+BACKBONES = {
+    "resnet18": "layer4",
+    "bn_inception": "inception_5b_output",
+    "squeezenet1_1": "classifier.2",
+    "mobilenet_v2": "features.18",
+}
 
 
 def parts(maps, count):
@@ -97,7 +102,7 @@ def test_the_last_pool_is_replaced_and_not_one_inside():
     assert not isinstance(model.backbone.last[0], nn.AdaptiveAvgPool2d)
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "mobilenet_v2", "vit_b_32", "convnext_tiny"])
+@pytest.mark.parametrize("name", ["small_cnn", "shufflenet_v2_x0_5", "vit_b_32", "convnext_tiny"])
 def test_backbones_without_a_global_average_pool_at_their_end(name):
     with refuses("pooling", "max", f"average, since {name} does not end in", "model.levels"):
         EmbeddingModel(name, pooling="max")
