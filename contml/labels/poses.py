@@ -140,11 +140,6 @@ class PoseLabels(ItemLabels):
         """True if poses are moved to their mean and divided by their scale."""
         return bool(self._form["normalize"])
 
-    @property
-    def is_plain(self) -> bool:
-        """True if all joints have a weight of 1, and neither `saturation` nor `mirror` is given."""
-        return not self.mirror and self.saturation is None and all(weight == 1 for weight in self.weights)
-
     def distances(self, x: Self, y: Self) -> Tensor:
         """Compute pose distances `[X, Y]`."""
         found = self._distances(x, y.joints, y.visible)

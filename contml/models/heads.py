@@ -101,8 +101,12 @@ def principal_components(features: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """
     x = features.double().cpu()
     mean = x.mean(0)
-    _, directions = torch.linalg.eigh((x - mean).T @ (x - mean) / len(x))
-    weight = directions.T.flip(0)[:dim]  # the largest variance first
-    largest = weight.gather(1, weight.abs().argmax(1, keepdim=True))
-    weight = weight * largest.sign()  # the sign of a direction is arbitrary
+    x = x - mean
+    # If there are fewer images than numbers, the products of images are the smaller matrix, with the same components.
+    by_images = dim <= len(x) < x.shape[1]
+    _, vectors = torch.linalg.eigh(x @ x.T if by_images else x.T @ x)
+    weight = vectors.T.flip(0)[:dim]  # the largest variance first
+    weight = torch.linalg.qr((weight @ x).T).Q.T if by_images else weight
+    # The sign of a direction is arbitrary: its largest number becomes positive.
+    weight = weight * weight.gather(1, weight.abs().argmax(1, keepdim=True)).sign()
     return weight.to(features.dtype), -(weight @ mean).to(features.dtype)

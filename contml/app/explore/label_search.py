@@ -36,7 +36,8 @@ def can_search(labels: LabelSpace) -> bool:
 
     The page computes only distances of poses without weights, saturation and mirror.
     """
-    return type(labels) in _SEARCHED and (not isinstance(labels, PoseLabels) or labels.is_plain)
+    other = isinstance(labels, PoseLabels) and (labels.mirror or labels.saturation or set(labels.weights) != {1.0})
+    return type(labels) in _SEARCHED and not other
 
 
 def _about(labels: LabelSpace) -> dict[str, Any]:
