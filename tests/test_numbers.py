@@ -335,7 +335,7 @@ def test_tables_of_finetuning_are_those_of_the_trainings(make, page):
 
 
 def test_the_page_on_finetuning_says_what_the_tables_say():
-    """In words: the preset is above the features in all rows, larger images are better, one head differs."""
+    """In words: the preset is above the features in all rows, larger images are better, how heads differ."""
     page, rows = text_of("docs/finetuning.md"), [line.split(" | ") for line in presets.table().splitlines()[2:]]
     assert all(float(row[5].split("(")[1].split(" ")[0]) > 0 for row in rows)
     gains = [row[5].split(" (")[0].removeprefix("+") for row in rows]
@@ -344,10 +344,16 @@ def test_the_page_on_finetuning_says_what_the_tables_say():
     small, _, large = ([float(row[4]) for row in rows[start : start + 4]] for start in (0, 4, 8))
     assert all(a < b for a, b in zip(small, large, strict=True))
     heads = [line.strip("| ").split(" | ") for line in presets.table_of_heads().splitlines()[3:]]
-    clear = [(head[0], cell) for head in heads for cell in (head[2], head[4]) if "(+" in cell or "to -" in cell]
-    ((head, difference),) = clear
-    assert head == "linear, from random numbers"
-    assert f"On houses, `random` scores {difference.split(' ')[0].removeprefix('+')} higher" in page
+    cells = {(head[0], name): head[2 * n + 2] for head in heads for n, name in enumerate(presets.SETS)}
+    clear = {key: cell.split(" ")[0] for key, cell in cells.items() if "(+" in cell or "to -" in cell}
+    houses, captions, rooms = (clear.pop(("linear, from random numbers", name)) for name in (*presets.SETS,)[:3])
+    higher, lower = (
+        houses.removeprefix("+"),
+        f"{captions.strip('-')} and {rooms.strip('-')} lower on captions and rooms",
+    )
+    assert f"`random` scores {higher} higher on houses, and {lower}" in page
+    assert {*clear} == {("on means of 2 x 2 parts", name) for name in ("rooms", "poses")}
+    assert all(f"{name} {difference} (" in page for (_, name), difference in clear.items())
 
 
 ROWS = [(page, phrase, true) for page, claimed in CLAIMS.items() for phrase, true in claimed]
