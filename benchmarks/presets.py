@@ -73,8 +73,8 @@ _LARGE = ("images.resize=224", "images.crop=224")  # as the preset has them
 NETWORKS = {"MobileNetV2, 128 px": (), "EfficientNet-Lite2, 128 px": (_LITE2,), "MobileNetV2, 224 px": _LARGE}
 HEADS = {
     "linear, from random numbers": ("model.head_start=random",),
-    "on means of 2 x 2 parts": ("model.levels=[high]", "model.pooling=average_2x2"),
-    "on means of 4 x 4 parts": ("model.levels=[high]", "model.pooling=average_4x4"),
+    "on means of 2 x 2 parts": ("model.pooling=average_2x2",),
+    "on means of 4 x 4 parts": ("model.pooling=average_4x4",),
 }
 PRESET = next(iter(NETWORKS))
 #: Own data are trained by `table/default`: its sampler, optimizer and length, for every set.

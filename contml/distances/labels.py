@@ -29,21 +29,24 @@ def class_distance(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] != y[None, :]).float()
 
 
-def pose_distance(x: Tensor, y: Tensor, visible_x: Tensor, visible_y: Tensor, weights: Tensor) -> Tensor:
+def pose_distance(
+    x: Tensor, y: Tensor, visible_x: Tensor | None = None, visible_y: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
     """Compute distances `[N, M]` of poses x `[N, J, D]` and y `[M, J, D]`, in float32.
 
     The distance is the root of S times (sum of all weights) / (sum of the weights of common joints). Common joints are
-    visible in both poses: `visible_x` is `[N, J]` and `visible_y` is `[M, J]`. S is the weighted sum of the squared
-    Euclidean distances of the common joints. `weights` `[J]` are above 0. The distance of a pair without a common joint
-    is NaN.
+    visible in both poses: `visible_x` is `[N, J]` and `visible_y` is `[M, J]`; by default all joints are visible. S is
+    the weighted sum of the squared Euclidean distances of the common joints. `weight` `[J]` is above 0, by default 1.
+    The distance of a pair without a common joint is NaN.
     """
-    weights = weights.double()
+    visible_x = torch.ones_like(x[..., 0], dtype=torch.bool) if visible_x is None else visible_x
+    visible_y = torch.ones_like(y[..., 0], dtype=torch.bool) if visible_y is None else visible_y
+    weights = (torch.ones(x.shape[1], device=x.device) if weight is None else weight).double()
     x, y = (poses.double() * weights.sqrt()[:, None] for poses in (x, y))
     if bool(visible_x.all()) and bool(visible_y.all()):
         return euclidean(x.flatten(1), y.flatten(1)).float()
     vx, vy = visible_x.double(), visible_y.double()  # [N,J], [M,J]
-    px = torch.where(visible_x[:, :, None], x, 0)
-    py = torch.where(visible_y[:, :, None], y, 0)
+    px, py = (torch.where(seen[:, :, None], poses, 0) for poses, seen in ((x, visible_x), (y, visible_y)))
     size = torch.cat((px.square().sum(2), vx), 1) @ torch.cat((vy, py.square().sum(2)), 1).T  # [N,M]
     d = torch.addmm(size, px.flatten(1), py.flatten(1).T, alpha=-2)
     i, j = (d < _CANCELS * size).nonzero(as_tuple=True)

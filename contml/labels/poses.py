@@ -42,8 +42,9 @@ class PoseLabels(ItemLabels):
             person's scale.
         skeleton: pairs of joints that a limb connects, by which pages draw a pose.
         dim: 2 for places in an image, 3 for places in space.
-        weights: the weight of each joint in sums, means and numbers of joints, above 0; one number if all are equal.
-        saturation: a distance for each joint, in the unit of label distances, above 0; or one number for all.
+        weights: the weight of each joint, above 0, or one number for all: a joint of weight 2 counts as two joints.
+        saturation: a distance for each joint, above 0, or one number for all. It is in the unit of the coordinates, and
+            in person scales with `normalize`.
         mirror: pairs of joints that change places in a mirror, such as both wrists. The label distance is then the
             smaller one of the distances to a pose and to its mirror image. It needs `normalize`.
     """
@@ -120,15 +121,13 @@ class PoseLabels(ItemLabels):
             self.unit, self.measure, self.largest = "1 - keypoint similarity", Measure(), 1.0
 
     def _check_mirror(self, normalize: bool) -> None:
-        allowed, swapped = "", [joint for pair in self.mirror for joint in pair]
-        if len(set(swapped)) < len(swapped):
-            allowed = "must name each joint once"
-        elif self.mirror and not normalize:
-            allowed = "needs normalize=True, since a mirror moves the person"
-        elif any(each and each[a] != each[b] for a, b in self.mirror for each in (self.weights, self.saturation)):
-            allowed = "must be joints of the same weight and saturation"
-        if allowed:
+        swapped = [joint for pair in self.mirror for joint in pair]
+        differ = any(each and each[a] != each[b] for a, b in self.mirror for each in (self.weights, self.saturation))
+        if differ or len(set(swapped)) < len(swapped):
+            allowed = "must be pairs of joints of the same weight and saturation, and name each joint once"
             raise InputError("mirror", str(self.mirror), allowed)
+        if self.mirror and not normalize:
+            raise InputError("mirror", str(self.mirror), "needs normalize=True, since a mirror moves the person")
 
     @property
     def skeleton(self) -> Sequence[tuple[int, int]]:
@@ -154,9 +153,8 @@ class PoseLabels(ItemLabels):
 
     def _in_mirror(self) -> tuple[Tensor, Tensor]:
         """Return the joints `[N, J, dim]` and flags `[N, J]` of the mirror images."""
-        order = list(range(self.joints.shape[1]))
-        for a, b in self.mirror:
-            order[a], order[b] = b, a
+        order, pairs = torch.arange(self.joints.shape[1]), torch.tensor(self.mirror)
+        order[pairs] = pairs.flip(1)
         joints = self.joints[:, order]  # a copy
         joints[..., 0] *= -1
         return joints, self.visible[:, order]

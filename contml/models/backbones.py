@@ -139,7 +139,7 @@ def _torchvision(name: str, weights: str, pretrained: bool) -> Built:
         raise _not_downloaded(f"{weights} of {name} from {loaded.url}", torch.hub.get_dir(), error) from error
     if extra_options:  # published weights include auxiliary classifiers, which torchvision removes from only one model
         module.aux_logits, module.AuxLogits = False, None
-    if name == "mobilenet_v2":  # its `forward` averages the maps; a module can be replaced (`set_pooling`)
+    if name == "mobilenet_v2":  # its `forward` averages the maps itself, but `set_pooling` replaces a module
         module.features.append(nn.AdaptiveAvgPool2d(1))
     preset = (entry or registry.DEFAULT).transforms()
     return Built(module, _cut_classifier(module), PixelFormat(tuple(preset.mean), tuple(preset.std)))

@@ -87,7 +87,9 @@ SPACES = {
     "vectors, far from 0": lambda folder: spaces.VectorLabels(1e6 + torch.randn(20, 3)),
     "poses": lambda folder: poses(),
     "poses, normalized": lambda folder: poses(normalize=True),
-    "poses, saturating": lambda folder: poses(normalize=True, weights=range(1, 7), saturation=0.6),
+    "poses, mirrored": lambda folder: poses(
+        normalize=True, weights=[1, 2, 3, 4, 3, 2], saturation=0.6, mirror=[(1, 5), (2, 4)]
+    ),
     "segmentation": lambda folder: label_maps(),
     "segmentation, not resized": lambda folder: label_maps(side=None),
     "captions": lambda folder: captions(),

@@ -36,8 +36,8 @@ def can_search(labels: LabelSpace) -> bool:
 
     The page computes only distances of poses without weights, saturation and mirror.
     """
-    other = isinstance(labels, PoseLabels) and (labels.mirror or labels.saturation or set(labels.weights) != {1.0})
-    return type(labels) in _SEARCHED and not other
+    unlike = isinstance(labels, PoseLabels) and (labels.mirror or labels.saturation or set(labels.weights) != {1.0})
+    return type(labels) in _SEARCHED and not unlike
 
 
 def _about(labels: LabelSpace) -> dict[str, Any]:
