@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
+from benchmarks.presets import MEAN, SEEDS, every_query, experiment_of, per_query, with_matrices
 from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
@@ -80,7 +80,7 @@ def chosen(rows: list[dict[str, Any]], name: str, method: str) -> float | None:
 
 def train(name: str, method: str, rate: float, seed: int, data: str, weights: str, tasks: dict[str, Task]) -> Any:
     """One training: the score of each query of the test split, and the result on the validation split."""
-    changes = [*METHODS[method].changes, f"optimizer.lr={rate}"]
+    changes = [MEAN, *METHODS[method].changes, f"optimizer.lr={rate}"]
     experiment = experiment_of(name, data, weights, seed, changes)
     if name not in tasks:
         tasks[name] = with_matrices(experiment.build_task())

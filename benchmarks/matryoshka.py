@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import heading, table
-from benchmarks.presets import SEEDS, every_query, experiment_of, per_query, with_matrices
+from benchmarks.presets import MEAN, SEEDS, every_query, experiment_of, per_query, with_matrices
 from contml.app.trials.statistics import estimate
 from contml.data import Task
 from contml.models import EmbeddingModel
@@ -49,7 +49,7 @@ def trainings(data: str, weights: str) -> Iterator[dict[str, Any]]:
     for name, seed, training in itertools.product(NAMES, SEEDS, TRAININGS):
         if (name, seed, training) in done:
             continue
-        experiment = experiment_of(name, data, weights, seed, TRAININGS[training])
+        experiment = experiment_of(name, data, weights, seed, [MEAN, *TRAININGS[training]])
         if name not in tasks:
             tasks[name] = with_matrices(experiment.build_task())
         trainer = experiment.build_trainer(tasks[name], quiet=True)

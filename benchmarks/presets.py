@@ -8,16 +8,16 @@ same command goes on. Every item of the test split is a query
 against all others, without its own group. The untrained features are normalized or not, as is better on
 the validation split. Intervals are over seeds and groups of queries (`contml.app.trials.statistics`).
 
-Heads on means of 2 x 2 and 4 x 4 parts of the feature map were added on 1 December 2026, with the options of the
-preset (`model.pooling`), and poses were measured again, in pixels. Known: with tuned options and 512 principal
-components, 4 x 4 positions are above the mean by .07 on poses and .02 on rooms, within noise on captions, and .04 below
-on house prices (`features_pooled.md`). Predictions: the same signs here, 4 x 4 parts above by .04 or more on poses;
-2 x 2 parts gain half of that on poses and rooms, and are within noise on captions and houses.
+Heads on means of 2 x 2 and 4 x 4 parts of the feature map were added on 1 December 2026, when the preset had the mean
+of the map, and poses were measured again, in pixels. Known: with tuned options and 512 principal components, 4 x 4
+positions are above the mean by .07 on poses and .02 on rooms, within noise on captions, and .04 below on house prices
+(`features_pooled.md`). Predictions: the same signs here, 4 x 4 parts above by .04 or more on poses; 2 x 2 parts gain
+half of that on poses and rooms, and are within noise on captions and houses.
 
-Heads on 2 x 2 parts at the 224 pixels of the preset were added later on that day. Known: at 128 pixels they are above
-the preset by .094 on rooms and .059 on poses, and within .008 of it on houses and captions. Prediction: above by .06 or
-more on rooms and .03 or more on poses, within noise on houses and captions. If the intervals of rooms and poses are
-above 0 and no other is below it, 2 x 2 parts become the preset. A table of classes has this preset too: `cars` is the
+The same at 224 pixels was added later on that day. Known: at 128 pixels, 2 x 2 parts are above the mean by .094 on
+rooms and .059 on poses, and within .008 of it on houses and captions. Prediction: above by .06 or more on rooms and
+.03 or more on poses, within noise on houses and captions. Rule: if the intervals of rooms and poses are above 0 and
+no other is below it, 2 x 2 parts become the preset. They did. A table of classes has this preset too: `cars` is the
 same comparison by Recall@1 of classes that training has not seen. Prediction: within noise.
 """
 
@@ -76,19 +76,30 @@ SETS = {
 }
 _LITE2 = "model.backbone=benchmarks.efficientnet:lite2"
 _LARGE = ("images.resize=224", "images.crop=224")  # as the preset has them
-#: Networks, and heads in place of the preset's: changes to the preset.
+#: The head that was the preset until 1 December 2026.
+MEAN = "model.pooling=average"
+#: Networks, and heads in place of the preset's: changes to the preset. For networks other than MobileNetV2, the preset
+#: has the mean of the map.
 NETWORKS = {"MobileNetV2, 128 px": (), "EfficientNet-Lite2, 128 px": (_LITE2,), "MobileNetV2, 224 px": _LARGE}
 HEADS = {
-    "linear, from random numbers": ("model.head_start=random",),
-    "on means of 2 x 2 parts": ("model.pooling=average_2x2",),
-    "on means of 2 x 2 parts, 224 px": (*_LARGE, "model.pooling=average_2x2"),
-    "on means of 4 x 4 parts": ("model.pooling=average_4x4",),
+    "mean of the map": (MEAN,),
+    "mean of the map, from random numbers": (MEAN, "model.head_start=random"),
+    "4 x 4 parts": ("model.pooling=average_4x4",),
+    "mean of the map, 224 px": (*_LARGE, MEAN),
 }
-PRESET = next(iter(NETWORKS))
-#: The head of the preset with the same size of images: what a head is compared with.
-BASES = {head: "MobileNetV2, 224 px" if set(_LARGE) <= set(changes) else PRESET for head, changes in HEADS.items()}
+#: The rows of the table of heads: what is shown, and what it is compared with.
+COMPARED = {
+    "MobileNetV2, 128 px": None,
+    "mean of the map": "MobileNetV2, 128 px",
+    "mean of the map, untrained": "MobileNetV2, 128 px",
+    "mean of the map, from random numbers": "mean of the map",
+    "4 x 4 parts": "MobileNetV2, 128 px",
+    "MobileNetV2, 224 px": None,
+    "mean of the map, 224 px": "MobileNetV2, 224 px",
+    "mean of the map, 224 px, untrained": "MobileNetV2, 224 px",
+}
 #: The networks and heads that are trained on cars: those with images of 224 pixels.
-ON_CARS = {"MobileNetV2, 224 px", "on means of 2 x 2 parts, 224 px"}
+ON_CARS = {"MobileNetV2, 224 px", "mean of the map, 224 px"}
 #: Own data are trained by `table/default`, classes by `table/classes`: their sampler, optimizer and length.
 TABLE = ("sampler", "optimizer", "schedule", "training")
 RAW = Path(__file__).parent / "results" / "raw" / "presets.jsonl"
@@ -203,25 +214,27 @@ def table() -> str:
 
 
 def table_of_heads() -> str:
-    """The second table: other heads against that of the preset."""
-    names = ("head", *(f"{name}{what}" for name in SETS for what in ("", ", minus the preset's")))
+    """The second table: heads of MobileNetV2 against others."""
+    names = ("head", "minus", *(f"{name}{what}" for name in SETS for what in ("", ", difference")))
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for variant in (PRESET, *HEADS):
-        cells = ["linear, from principal components (preset)" if variant == PRESET else variant]
-        base = BASES.get(variant, PRESET)
+    for shown, base in COMPARED.items():
+        variant, key = shown.removesuffix(", untrained"), "features" if shown.endswith(", untrained") else "model"
+        cells = [_shown(shown), _shown(base)]
         for name in SETS:
-            rows, preset = rows_of(variant, name), rows_of(base, name)
-            if name == "cars" and variant not in ON_CARS:
+            rows = rows_of(variant, name)
+            if len(rows) < len(SEEDS):
                 cells += ["", ""]
                 continue
-            if len(rows) < len(SEEDS):
-                break
-            scores, others = (np.array([row["model"] for row in each]) for each in (rows, preset))
-            minus = "" if variant == base else difference(scores, others, rows[0]["groups"])
-            cells += [f"{scores.mean():.3f}", minus]
-        else:
-            lines.append(f"| {' | '.join(cells)} |")
+            scores = np.array([row[key] for row in rows])
+            others = [row["model"] for row in rows_of(base, name)] if base else None
+            cells += [f"{scores.mean():.3f}", difference(scores, np.array(others), rows[0]["groups"]) if others else ""]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _shown(variant: str | None) -> str:
+    """A head as the table names it."""
+    return (variant or "").replace("MobileNetV2", "2 x 2 parts (preset)").removesuffix(", 128 px")
 
 
 def rows_of(variant: str, name: str) -> list[dict[str, Any]]:

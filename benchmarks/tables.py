@@ -61,7 +61,7 @@ class Table(NamedTuple):
 
 def tables() -> Iterator[Table]:
     """Yield the tables that are written."""
-    pooled = {title: over_draws("features_pooled", method) for title, method in GRADED.items()}
+    pooled = {title: over_draws("features_2x2", method) for title, method in GRADED.items()}
     yield Table("README.md", "| loss | poses | rooms |", pooled)
     found = dict[str, list[float]]((title, []) for title in PLANTED)
     for title, (pack, names) in PLANTED.items():

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import heading, table
-from benchmarks.presets import SEEDS, SETS, every_query, experiment_of
+from benchmarks.presets import MEAN, SEEDS, SETS, every_query, experiment_of
 from contml.app.experiment import load
 from contml.app.trials.statistics import estimate
 from contml.data import Task
@@ -49,7 +49,7 @@ def embeddings(trainer: Trainer, task: Task, split: str, model: Any = None) -> T
 
 def taught(data: str, weights: str) -> Task:
     """The photographs with the teacher's features as labels."""
-    experiment = experiment_of("houses", data, weights, 0)
+    experiment = experiment_of("houses", data, weights, 0, [MEAN])
     task = experiment.build_task()
     trainer = experiment.build_trainer(task, quiet=True)
     assert isinstance(trainer.bare_model, EmbeddingModel)

@@ -61,8 +61,7 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
     if named:
         network, source = known.Architecture(named[-1], known.side_of(named[-1])), "DEFAULT"
     if weights is not None:
-        network = network if named else known.architecture_of(weights.expanduser())
-        source = str(weights)
+        network, source = network if named else known.architecture_of(weights.expanduser()), str(weights)
     elif name is None:
         file, address = known.default_file()
         if not file.is_file() or not known.is_whole(file):
@@ -79,6 +78,8 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
     images = (f"images.resize={network.side}", crop, "images.flip=none", "transform=null")
     # Of normalized features more can be found: benchmarks/results/graded_features.md.
     head = ("model.frozen=true", "model.dim=128", "model.normalize=true", "training.evaluate_every=2")
+    # A head on four parts knows where things are: benchmarks/results/presets.md, measured for this network.
+    head += ("model.pooling=average_2x2",) * (network.backbone == known.DEFAULT_BACKBONE)
     return Preset("features", (*changes, *head, *images), f"a head on {network.backbone}, frozen, with {source}")
 
 

@@ -74,7 +74,8 @@ def test_weights_make_a_head_on_frozen_features(table, weights):
     model, images = made.values["model"], made.values["images"]
     assert made.preset.name == "features"
     assert (model["backbone"], model["weights"], model["frozen"]) == ("mobilenet_v2", str(weights), True)
-    assert (images["resize"], images["crop"], images["flip"]) == (224, 224, "none")
+    assert (images["resize"], images["crop"], images["flip"], model["pooling"]) == (224, 224, "none", "average_2x2")
+    assert values(table._replace(weights=weights), "model.pooling=average")["model"]["pooling"] == "average"
     trainer = made.build_trainer(made.build_task(), quiet=True)
     assert trainer.images.extractor is not None  # each image passes the backbone once
     fine = load_table(table._replace(weights=weights, preset="finetune"), None, QUICK).values
@@ -111,6 +112,7 @@ def test_who_names_a_network_has_chosen(table, weights, monkeypatch, config, ove
 def test_a_network_that_is_named_takes_the_file(weights):
     preset = choose(None, weights, None, ["model.backbone=timm:vit_tiny"])
     assert "model.backbone=timm:vit_tiny" in preset.changes
+    assert not any(change.startswith("model.pooling") for change in preset.changes)
     assert preset.name == "features"
 
 
