@@ -24,11 +24,12 @@ class Backbone(nn.Module):
         super().__init__()
         self.network = network
         self.last_maps = nn.Identity()  # names them for `contml features --maps`
+        self.pool = nn.AdaptiveAvgPool2d(1)  # `model.pooling` replaces it
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of normalized images."""
         maps: Tensor = self.last_maps(self.network.extract_features(x))  # [B, 1280, H / 32, W / 32]
-        return maps.mean((2, 3))
+        return self.pool(maps).flatten(1)
 
 
 def lite2() -> Backbone:
