@@ -93,8 +93,8 @@ HEADS = {
     "mean of the map, from random numbers": (MEAN, "model.head_start=random"),
     "4 x 4 parts": ("model.pooling=average_4x4",),
     "mean of the map, 224 px": (*_LARGE, MEAN),
-    "2 x 2 parts, EfficientNet-Lite2": (_LITE2, "model.pooling=average_2x2"),
     "2 x 2 parts, 224 px, label_power 2": (*_LARGE, "loss.label_power=2"),
+    "2 x 2 parts, EfficientNet-Lite2": (_LITE2, "model.pooling=average_2x2"),
 }
 #: The rows of the table of heads: what is shown, and what it is compared with.
 COMPARED = {

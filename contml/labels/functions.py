@@ -128,8 +128,7 @@ class FunctionLabels(ItemLabels):
         if isinstance(value, np.ndarray | np.generic | Tensor) and value.ndim == 0:
             value = value.item()
         if not isinstance(value, Real | Decimal):
-            got = f"{value!r:.60}"
-            raise InputError(f"label distance of items {a} and {b}", got, "must be a finite number >= 0")
+            raise InputError(f"label distance of items {a} and {b}", f"{value!r:.60}", "must be a finite number >= 0")
         return float(value)
 
     def _check(self) -> float:

@@ -52,10 +52,17 @@ _SIDES = {"average_2x2": 2, "average_4x4": 4}
 
 
 def pool(maps: Tensor, pooling: Pooling) -> Tensor:
-    """Return features `[B, C]` of maps `[B, C, H, W]`; `[B, n n C]` for the means of n x n parts."""
+    """Return features `[B, C]` of maps `[B, C, H, W]`; `[B, n n C]` for the means of n x n parts.
+
+    Raises:
+        ValueError: the maps have fewer than n x n places.
+    """
     if pooling == "max":
         return maps.amax((2, 3))
-    means = nn.functional.adaptive_avg_pool2d(maps, _SIDES.get(pooling, 1)).flatten(1)
+    side = _SIDES.get(pooling, 1)
+    if min(maps.shape[2:]) < side:  # parts would be copies of each other
+        raise ValueError(f"{pooling} needs larger maps than {[*maps.shape[2:]]}; set images.crop or model.pooling")
+    means = nn.functional.adaptive_avg_pool2d(maps, side).flatten(1)
     return means + maps.amax((2, 3)) if pooling == "average_max" else means
 
 

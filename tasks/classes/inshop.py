@@ -62,8 +62,7 @@ def _read(path: Path, images: Path, missing: Missing) -> dict[str, list[ClassIma
         if not re.fullmatch(r"id_\d{8}", garment):
             raise InputError(f"{path}:{line}: item_id", f"'{garment}'", "must be id_ and eight digits")
         if status not in listed:
-            allowed = f"must be one of {', '.join(listed)}"
-            raise InputError(f"{path}:{line}: evaluation_status", f"'{status}'", allowed)
+            raise InputError(f"{path}:{line}: evaluation_status", f"'{status}'", f"must be one of {', '.join(listed)}")
         if not name.startswith("img/"):
             raise InputError(f"{path}:{line}: image_name", f"'{name}'", "must begin with img/")
         listed[status].append(ClassImage(images / name.removeprefix("img/"), int(garment.removeprefix("id_"))))

@@ -82,8 +82,13 @@ def test_features_are_pooled_from_the_last_maps(name, pooling):
     model = EmbeddingModel(name, dim=4, pooling=pooling).eval()
     maps = []
     model.backbone.get_submodule(BACKBONES[name]).register_forward_hook(lambda _, given, output: maps.append(output))
-    torch.testing.assert_close(model.features(images()), POOLINGS[pooling](maps[0]))
-    assert model(images()).shape == (2, 4)
+    torch.testing.assert_close(model.features(images(size=128)), POOLINGS[pooling](maps[0]))
+    assert model(images(size=128)).shape == (2, 4)
+
+
+def test_parts_are_not_copies_of_each_other():
+    with refuses("backbone", "cannot read images of 32 x 32 pixels (average_2x2 needs larger maps than [1, 1]"):
+        EmbeddingModel("mobilenet_v2", pooling="average_2x2").check_size(32)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -55,8 +55,7 @@ class CaptionResults(RunResults, CaptionEvaluator):
         parts, step = config.parts, config.parts["step"]
         captioning = "captions" in data_arguments(step.constructor)
         if captioning and "captioner" not in parts:
-            hint = f"add it, since step {step.name} trains a captioner"
-            raise document.error(("captioner",), "missing", hint=hint)
+            raise document.error(("captioner",), "missing", hint=f"add it, since step {step.name} trains a captioner")
         if "captioner" in parts and not captioning:
             raise document.error(("captioner",), f"step {step.name} trains no captioner", hint="set step=captioning")
         if captioning and "decoder" not in parts:

@@ -18,7 +18,7 @@ from contml.runs import Run
 
 QUICK = [
     *("images.workers=0", "sampler.batch_size=10", "sampler.anchors_per_batch=2", "sampler.neighbours=2"),
-    *("sampler.batches=2", "training.epochs=0", "images.resize=32", "images.crop=32", "model.dim=4"),
+    *("sampler.batches=2", "training.epochs=0", "images.resize=64", "images.crop=64", "model.dim=4"),
 ]
 
 
@@ -176,7 +176,7 @@ def test_check_estimates_a_training_whose_features_are_kept(table, weights):
     """The estimate is for the images that are new, or changed."""
     experiment = load_table(table._replace(weights=weights), None, QUICK)
     facts = dict(check(experiment))
-    assert facts["batch"] == "10 images of 32 x 32 pixels"
+    assert facts["batch"] == "10 images of 64 x 64 pixels"
     assert facts["time"].endswith("for the features of 40 images, which are kept; then seconds per epoch")
     assert not Path("cache").exists()  # no image passes the backbone but those of some batches
     task = experiment.build_task()
