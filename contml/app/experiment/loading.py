@@ -79,8 +79,8 @@ def choose(name: str | None, weights: Path | None, config: str | None, overrides
     # Of normalized features more can be found: benchmarks/results/graded_features.md.
     head = ("model.frozen=true", "model.dim=128", "model.normalize=true", "training.evaluate_every=2")
     # A head on four parts knows where things are: benchmarks/results/presets.md, measured for this network.
-    head += ("model.pooling=average_2x2",) * (network.backbone == known.DEFAULT_BACKBONE)
-    return Preset("features", (*changes, *head, *images), f"a head on {network.backbone}, frozen, with {source}")
+    pool = ("model.pooling=average_2x2",) * (network.backbone == known.DEFAULT_BACKBONE)
+    return Preset("features", (*changes, *head, *pool, *images), f"a head on {network.backbone}, frozen, with {source}")
 
 
 #: Endings of files that are data, not configs.
