@@ -85,7 +85,13 @@ class Exported(NamedTuple):
 MODELS = {
     "levels": {"backbone": "small_cnn", "levels": ["low", "middle", "high"], "normalize": True, "pooling": "max"},
     "resnet18": {"backbone": "resnet18", "normalize": True},
-    "mobilenet_v2": {"backbone": "mobilenet_v2", "resize": 101, "crop": 96, "pooling": "average_2x2"},
+    "mobilenet_v2": {
+        "backbone": "mobilenet_v2",
+        "resize": 101,
+        "crop": 96,
+        "pooling": "average_2x2",
+        "normalize": True,
+    },
     "bn_inception": {"backbone": "bn_inception", "resize": 101, "crop": 96, "normalize": True},
 }
 
