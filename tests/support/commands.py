@@ -210,7 +210,8 @@ def short(experiment: Experiment, words: Sequence[str], *, own: bool = False, sm
     if not own:
         changes += BATCHES[parts["sampler"].name]
     if not any(word.startswith(("backbone=", "images.features=")) for word in words):
-        changes += ["images.resize=36", "images.crop=32", *TRANSFORMS[parts["transform"].name]]
+        crop = 36 if parts["model"].options.get("pooling") == "average_2x2" else 32  # whose maps need 2 x 2 places
+        changes += ["images.resize=36", f"images.crop={crop}", *TRANSFORMS[parts["transform"].name]]
     if small and not any(word.startswith(("model.", "backbone=")) for word in words):
         changes += ["model.backbone=small_cnn", "model.weights=none"]
         changes += ["model.pooling=average"] * ("pooling" in parts["model"].options)
