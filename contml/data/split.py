@@ -62,7 +62,7 @@ def refuse_equal(labels: LabelSpace, subject: str = "labels") -> None:
     if judged is not None:
         got = f"all {len(judged.rows):,} judged pairs of training are at distance 0"
         raise InputError(subject, got, "some must differ", "add judgments that differ")
-    raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label")
+    raise InputError(subject, f"equal in all of {count:,} training rows", hint="choose another label, or add rows")
 
 
 @dataclass(frozen=True)

@@ -152,12 +152,12 @@ def decimal_comma(cells: Sequence[str], decimal: Decimal, delimiter: str | None,
 def thousands(column: Column, decimal: Decimal) -> str:
     """Return a note that 1.140 may be 1140. Return "" if the numbers of a column are clear.
 
-    The numbers are unclear if all decimals have three digits and all whole numbers have up to three digits.
+    The numbers are unclear if some are whole and all decimals have three digits.
     """
     if column.kind != "text" or decimal != "auto":
         return ""
     cells = column.cells.drop_null()
-    patterns = r"^[-+]?[0-9]{1,3}$", f"^(?:{_POINTS.pattern})$"
+    patterns = r"^[-+]?[0-9]+$", f"^(?:{_POINTS.pattern})$"
     is_plain, is_dotted = (np.asarray(compute.match_substring_regex(cells, pattern)) for pattern in patterns)
     if not (is_plain.any() and is_dotted.any() and (is_plain | is_dotted).all()):
         return ""

@@ -115,7 +115,7 @@ def refuse(path: Path, labels: Mapping[str, str], image: str | None, *, only_kin
     Raises:
         InputError: one of these errors is found.
     """
-    unknown = {name: kind for name, kind in labels.items() if _kind(kind) not in TABLE_LABELS}
+    unknown = {name: kind for name, kind in labels.items() if kind.partition(":")[0].strip() not in ("", *TABLE_LABELS)}
     parts_by_name(Document("", {}), ("task", "labels"), LABEL_SECTIONS, unknown)  # raises
     if not path.exists():
         raise no_such_file(path)
@@ -130,10 +130,6 @@ def refuse(path: Path, labels: Mapping[str, str], image: str | None, *, only_kin
         table.column(image, "image")
     for name in labels:
         label_columns(table, name)
-
-
-def _kind(text: str) -> str:
-    return text.partition(":")[0].strip() or "auto"
 
 
 def label_columns(table: Table, name: str) -> tuple[str, ...]:

@@ -76,10 +76,18 @@ def describe_columns(
     for name, guess in pair_up(roles.guesses).items():
         if not {name, *name.split(",")} & used_columns:
             use = f"could be {guess.kind}" if guess.kind else ""
-            if guess.kind == "class" and group is None and len(table.columns[name].distinct()[0]) >= _MANY_VALUES:
+            if group is None and name in table.columns and _may_group(table, name, guess.kind, specs):
                 use += f"; if rows with the same {name} belong together: task.group={name}"
             lines.append([name, "not used", guess.reason, use])
     return [*lines, ["", "excluded", "missing=drop", items.omitted]] if items.omitted else lines
+
+
+def _may_group(table: Table, name: str, kind: str, specs: list[Spec]) -> bool:
+    """Return True if a column has many values, and they are texts, or all rows of a value have the same labels."""
+    different, values = table.columns[name].distinct()
+    labels = (table.columns[column].distinct()[1] for spec in specs for column in spec.columns)
+    repeats = _MANY_VALUES <= len(different) <= (len(table) if kind == "class" else len(table) / 2)
+    return repeats and (kind == "class" or len({*zip(values, *labels, strict=True)}) == len(different))
 
 
 def _names(label: FittedLabel) -> tuple[Iterable[str], str]:
@@ -108,8 +116,6 @@ def _gallery(split: Split, group: str) -> str:
 
 def _repeated(items: Items) -> str:
     """Describe the number of rows that repeat the image of an earlier row. Return "" if no rows do."""
-    if items.names.num_different() == len(items.names):
-        return ""
     image_names = items.names.taken(np.concatenate([*items.parts.used.values()]))
     num_repeated = len(image_names) - image_names.num_different()
     return f"; {num_repeated:,} rows repeat the image of another row" if num_repeated else ""

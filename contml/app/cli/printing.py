@@ -99,17 +99,14 @@ def print_table(
         table.add_column(plain_text(str(title)), justify=side, overflow="fold")
     for row in rows[1:]:
         cells = ((cell, False) if isinstance(cell, str) else cell for cell in row)
-        table.add_row(*(Text(plain_text(_shortened(text)), "bold" * best) for text, best in cells))
+        cut = ((text[:_LONGEST] + "…" * (len(text) > _LONGEST), "bold" * best) for text, best in cells)
+        table.add_row(*(Text(plain_text(text), style) for text, style in cut))
     # A piped table is not folded to the width of a terminal.
     console = Console(highlight=False, markup=False, stderr=stderr)
     console.width = console.width if console.is_terminal else 400
     with console.capture() as capture:
         console.print(table)
     console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def print_broken(name: str, cause: str) -> None:

@@ -414,7 +414,7 @@ class Experiment:
             network.check_size(parts["images"].options["crop"])
         root = task.train.labels.to("cuda" if torch.cuda.is_available() else "cpu")
         quiet_search = quiet or not first_process()  # every process searches neighbours, one shows progress
-        refuse_equal(root)
+        refuse_equal(root, root.title)
         with parts["sampler"].errors():
             self.results.check_labels(root, parts["sampler"].name)
         labels: LabelSpace = root

@@ -143,7 +143,7 @@ def test_equal_labels_of_a_split_are_refused():
     labels = ClassLabels([0] * 24)
     split = Split([Pixels(np.zeros((32, 32, 3), np.uint8))] * 24, [str(n) for n in range(24)], labels)
     experiment = load("pose/synthetic", TINY)
-    with refuses("labels", got="equal in all of 24 training rows", hint="another label"):
+    with refuses("class", got="equal in all of 24 training rows", hint="another label"):
         experiment.build_trainer(Task(split, split))
 
 

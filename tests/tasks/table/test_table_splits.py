@@ -187,6 +187,9 @@ def test_a_column_that_may_name_groups_is_shown_as_such(folder, rows):
     patients = with_column(rows, "patient", [f"P{number // 2}" for number in range(60)])
     hint = "could be class; if rows with the same patient belong together: task.group=patient"
     assert columns(task_of(folder, patients, {"reading": "number"}))["patient"][2] == hint
+    houses = [{**row, "house": n // 2, "price": n // 2} for n, row in enumerate(rows)]
+    for label, hinted in (("price", True), ("reading", False)):  # a house has one price and two readings
+        assert ("task.group=house" in columns(task_of(folder, houses, {label: "number"}))["house"][2]) == hinted
     few = with_column(rows, "room", ["kitchen", "bath"] * 30)
     assert columns(task_of(folder, few, {"reading": "number"}))["room"][2] == "could be class"
 
