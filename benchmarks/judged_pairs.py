@@ -172,7 +172,8 @@ def main() -> None:
     finished = run(record, options.minutes)
     about = " ".join(str(__doc__).split("\n\n")[2].split())
     text = f"{heading('Judged pairs')}\n`python -m benchmarks.judged_pairs`. {about}\n"
-    text += f"\nMean and 95 % t interval over {len(SEEDS)} seeds.\n\n{results(record)}\n"
+    text += f"\nMean and 95 % t interval over {len(SEEDS)} seeds; it does not include the choice of test items."
+    text += f"\n\n{results(record)}\n"
     print(text)
     if not finished:
         print("not finished: the same command goes on")

@@ -37,6 +37,8 @@ RAW = Path(__file__).parent / "results" / "raw"
 #: Keys of a config that say where files are and how they are read: another value is the same training.
 _PLACES = {("task", "root"), ("task", "data"), ("images", "features"), ("images", "workers"), ("model", "weights")}
 
+_INTERVAL = "±: 95 % t interval over the seeds; it does not include the choice of test items."
+
 #: What a training is measured by. "value" chooses an option; "seconds" is how long it took.
 Metrics: TypeAlias = dict[str, float]
 
@@ -173,6 +175,11 @@ class Trials:
         jobs = [job for job in self.trial_jobs() if job.method == method]
         return {job.options: self.record[job.key].get("value", worst) for job in jobs}
 
+    def num_different(self, method: Method) -> int:
+        """The number of options that give different numbers: an option may change nothing."""
+        found = [self.record[job.key] for job in self.trial_jobs() if job.method == method]
+        return len({json.dumps({**metrics, "seconds": 0}) for metrics in found})
+
     def tests(self, method: Method) -> list[Result]:
         """The metrics on the test split, one per seed."""
         return [self.record[job.key] for job in self.test_jobs(method)]
@@ -235,18 +242,19 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
         )
         if trials.chooses:
             results = ", ".join(f"{options or '-'} {value:.4g}" for options, value in trials.tried(method).items())
-            notes.append(f"- {method.name}: {results}")
+            count, different = len(method.tried), trials.num_different(method)
+            notes.append(f"- {method.name}: {results}" + f" ({different} of {count} differ)" * (different < count))
     chosen = ["chosen options"] if trials.chooses else []
     seeds = f"mean of {len(trials.seeds)} seeds" if len(trials.seeds) > 1 else f"seed {trials.seeds[0]}"
     head = ["method", *chosen, f"test, {seeds}", f"less {first}", *columns, "seconds"]
     if not trials.chooses:
-        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. ±: 95 % t interval."])
+        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. {_INTERVAL}"])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
     number = len(trials.methods[0].tried)
     remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
     if len(trials.seeds) > 1:
         remark += f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split."
-        remark += " ±: 95 % t interval."
+        remark += f" {_INTERVAL}"
     else:
         remark += f" trained with seed {trials.seeds[0]} and measured on the test split."
     return "\n".join([table([head, *rows]), "", remark, "", "Validation results:", "", *notes])
