@@ -80,8 +80,7 @@ class Coordinates(NamedTuple):
         centred = -(squared - offsets - squared.mean(1, keepdim=True) + squared.mean()) / 2
         values, vectors = torch.linalg.eigh((centred + centred.T) / 2)
         kept = values[-COORDINATES:] > _LEAST * values.abs().max().clamp(min=1e-300)
-        roots = values[-COORDINATES:][kept].sqrt()
-        return cls(landmarks, offsets, vectors[:, -COORDINATES:][:, kept] / roots)
+        return cls(landmarks, offsets, vectors[:, -COORDINATES:][:, kept] / values[-COORDINATES:][kept].sqrt())
 
     def of(self, distances: Tensor) -> Tensor:
         """Compute the coordinates `[N, r]` of labels from their label distances to the landmarks `[N, L]`."""

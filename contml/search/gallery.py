@@ -77,7 +77,7 @@ def _searched(query: NamedImage | TypedLabel, hit: SearchHit) -> list[str]:
         return []
     title = query.labels.title
     known = [f"{title}: {_label_text(query.labels, hit.metadata[title])}"] if title in hit.metadata else []
-    return known + [f"{each.name}: {each.words}" for each in hit.answers if each.title == title]
+    return known + [f"{each.name}: {hit.answer_texts[each.name]}" for each in hit.answers if each.title == title]
 
 
 def _label_text(labels: LabelSpace, value: Any) -> str:

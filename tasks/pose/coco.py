@@ -89,8 +89,7 @@ def coco(
         (f"people to {use} on", f"{len(kept(people)):,} kept of {data.annotations:,} in {data.images:,} images")
         for use, people, data in (("train", train_people, train_set), ("test", test_people, test_set))
     ]
-    groups = [person.group for person in kept(train_people)]
-    return Task(train_split, test_split, val_groups=groups, summary=summary)
+    return Task(train_split, test_split, val_groups=[person.group for person in kept(train_people)], summary=summary)
 
 
 # The annotation file

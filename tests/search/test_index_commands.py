@@ -379,13 +379,13 @@ def test_a_gallery_has_the_labels_first_and_folds_other_metadata(tmp_path):
     by_label, by_image = re.findall(r"<figcaption>(.*?)</figcaption>", (tmp_path / "a.html").read_text())
     first, folded = by_label.split("<details>")
     assert re.findall(r">([^<>]+)<", first) == [
-        "price: 12,500 USD", "price (predicted): 11,500 USD", "1. a.jpg", "distance 0.500"
+        "price: 12,500 USD", "price (predicted): 11,500 USD *", "1. a.jpg", "distance 0.500"
     ]  # fmt: skip
     assert re.findall(r"<b>(.*?)</b>", first) == ["price: 12,500 USD"]
     assert re.findall(r">([^<>]+)<", folded) == ["2 other values", "room: kitchen", "zip: &lt;b&gt;"]
     first, folded = by_image.split("<details>")
     assert re.findall(r">([^<>]+)<", first) == [
-        "1. a.jpg", "price: 12,500 USD", "distance 0.500", "price (predicted): 11,500 USD"
+        "1. a.jpg", "price: 12,500 USD", "distance 0.500", "price (predicted): 11,500 USD *"
     ]  # fmt: skip
     assert re.findall(r">([^<>]+)<", folded) == ["2 other values", "room: kitchen", "zip: &lt;b&gt;"]
 

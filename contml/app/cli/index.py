@@ -275,6 +275,9 @@ def search(
     else:
         images = named_images(queries or [], table_options(tables), gallery, box=box)
         results, data, about = _search_images(opened, _model_of(opened, run, trust), images, k, by, meets)
+    if any(answer.same for result in results for hit in result.hits for answer in hit.answers):
+        own = "ranked by its own label, predicted without it" if labels else "predicted without its own label"
+        about = [*about, f"* a training image: {own}"]
     if gallery is not None:
         note = "; ".join([f"the first of {len(opened):,} items", *about])
         line = f"{complete(gallery)}{gallery}"

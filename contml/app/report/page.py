@@ -34,8 +34,7 @@ def narrowed(picture: Image.Image, width: int) -> Image.Image:
     """Return the picture, at most `width` pixels wide."""
     if picture.width <= width:
         return picture
-    height = max(1, round(picture.height * width / picture.width))
-    return picture.resize((width, height), Image.Resampling.LANCZOS)
+    return picture.resize((width, max(1, round(picture.height * width / picture.width))), Image.Resampling.LANCZOS)
 
 
 class Album:
