@@ -92,8 +92,7 @@ class SemiHard(Miner):
         position = torch.searchsorted(sorted_distances, distance, right=True)  # [A,B]
         has_choice = positive & (position < candidates.negative.sum(1, keepdim=True))
         chosen_negatives = order.gather(1, position.clamp(max=position.shape[1] - 1))
-        weights = positive.to(distance.dtype)
-        return weights.scatter_add_(1, chosen_negatives, has_choice.to(distance.dtype))
+        return positive.to(distance.dtype).scatter_add_(1, chosen_negatives, has_choice.to(distance.dtype))
 
 
 class Hardest(Miner):

@@ -142,8 +142,7 @@ class Captioner(nn.Module):
         features = self._features(images).float()
         places = features if features.ndim == 3 else features[:, None]  # [B,P,C]
         means = places.mean(1)
-        variances = (places - means[:, None]).square().mean((1, 2))
-        return torch.cat([means, variances[:, None]], dim=1)  # [B,C+1]
+        return torch.cat([means, (places - means[:, None]).square().mean((1, 2))[:, None]], dim=1)  # [B,C+1]
 
     @torch.no_grad()
     def standardize(self, moments: Tensor) -> None:

@@ -193,13 +193,11 @@ class ClassRetrieval:
 
     def average_precision(self) -> Values:
         """Return the average precision at R of each query."""
-        random = average_precision_at_r_by_chance(self.relevant, self.irrelevant)
-        return self._average_precision, random, self.oracle
+        return self._average_precision, average_precision_at_r_by_chance(self.relevant, self.irrelevant), self.oracle
 
     def precision(self) -> Values:
         """Return the share of the R nearest items that are of the query's class, for each query."""
-        random = self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1)
-        return self._precision, random, self.oracle
+        return self._precision, self.relevant.double() / (self.relevant + self.irrelevant).clamp(min=1), self.oracle
 
     def oracle_positions(self) -> Tensor:
         """Return the positions `[Q, k]` of the oracle's ranking.

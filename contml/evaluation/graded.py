@@ -196,8 +196,7 @@ def kendall_tau(distances: Numbers, label_distances: Numbers, *, per_query: bool
         InputError: shapes that do not fit, a number that is not finite or a negative label distance.
     """
     near, labels = _lists("label_distances", distances, label_distances)
-    tau = order_statistics(Ranked(near, argsort_rows(near)), labels, torch.zeros_like(labels))[3]
-    return _mean(tau, per_query)
+    return _mean(order_statistics(Ranked(near, argsort_rows(near)), labels, torch.zeros_like(labels))[3], per_query)
 
 
 def _mean(values: Tensor, per_query: bool) -> Any:

@@ -72,8 +72,7 @@ def pointer(_: Any, array: Any, at: Any) -> Any:
     """
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, values[0]).data
-        return builder.gep(data, [values[1]])
+        return builder.gep(context.make_array(signature.args[0])(context, builder, values[0]).data, [values[1]])
 
     contiguous = getattr(array, "layout", None) == "C"
     return (_types.CPointer(array.dtype)(array, _types.unliteral(at)), code) if contiguous else None

@@ -232,8 +232,7 @@ def _pendant(rng: np.random.Generator, view: Camera) -> list[Box]:
     x, z, half = width * (0.3 + 0.4 * x), depth * (0.4 + 0.4 * z), 0.08 + 0.12 * size
     bottom = height - 0.15 - 0.5 * drop
     cord = Box((x - 0.015, bottom, z - 0.015), (x + 0.015, height, z + 0.015), (40.0, 40.0, 40.0))
-    shade = Box((x - half, bottom - 0.14, z - half), (x + half, bottom, z + half), (255.0, 244.0, 214.0), True)
-    return [cord, shade]
+    return [cord, Box((x - half, bottom - 0.14, z - half), (x + half, bottom, z + half), (255.0, 244.0, 214.0), True)]
 
 
 def _sofa(r: list[float]) -> tuple[float, list[FurniturePart]]:

@@ -6,6 +6,7 @@ Inputs are features of the images, and label distances that would take long to c
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -235,6 +236,8 @@ def _measured(item: TrainingItem, split: Split) -> Result:
         result |= {"label_distance": at.model / at.random, "oracle": at.oracle / at.random}
     if item.split == "test":
         result["queries"] = _in_units(values)
+        names = "\0".join(Path(name).name for name in split.names)  # wherever the folder is
+        result["items"] = zlib.crc32(names.encode(errors="surrogateescape"))
         if others:
             result["others"] = {}
         for name in others:

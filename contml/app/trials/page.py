@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from contml import InputError
 from contml.app.trials.plan import UNIT, Cell, data_key, value
 from contml.app.trials.record import Result
 from contml.app.trials.statistics import Array, Estimate, estimate, holm
@@ -53,11 +54,18 @@ def set_scores(
         found: the cells.
         results: the finished trainings.
         score: a score of the suite. Default: the first one.
+
+    Raises:
+        InputError: the methods of a set were measured on other queries, or in another order.
     """
     scores = list[SetScores]()
     for set_name in dict.fromkeys(cell.set_name for cell in found):
         part = [cell for cell in found if cell.set_name == set_name and cell.finished(results)]
         tests = {cell.method_name: [results[item.key] for item in cell.tests(results)] for cell in part}
+        for key in ("groups", "items"):
+            if len({str(result[key]) for found in tests.values() for result in found if key in result}) > 1:
+                got, hint = "its methods have other queries, or another order of them", "delete the older results"
+                raise InputError(f"results of {set_name}", got, "must be of the same queries", hint)
         groups = next((result["groups"] for found in tests.values() for result in found if "groups" in result), None)
         if groups is None:
             continue

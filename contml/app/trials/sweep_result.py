@@ -49,8 +49,7 @@ class Trial(SettingResult):
         values = {seed: result["value"] for seed, result in results.items() if "value" in result}
         untrained = sum(bool(result.get("untrained")) for result in results.values())
         unknown = "a single training, whose run folder does not have the metric of each query; --seeds 3 gives one"
-        of_trial = (number, params, tuple(results.values()))
-        return cls(f"trial {number}", values, queries, unknown, untrained, *of_trial)
+        return cls(f"trial {number}", values, queries, unknown, untrained, number, params, tuple(results.values()))
 
     @property
     def error(self) -> str:

@@ -111,6 +111,10 @@ def test_the_page_has_the_scores_of_the_lines(finished):
     assert "Within noise of" in overview
     for each in set_scores(result.suite, result.cells, result.results):
         assert all(values.shape == (2, len(each.groups)) for values in each.scores.values())
+    for key in ("items", "groups"):  # as of an older reader of the same data
+        first, old = next((name, {**found, key: []}) for name, found in result.results.items() if key in found)
+        with refuses("results of", "another order", hint="delete the older"):
+            set_scores(result.suite, result.cells, {**result.results, first: old})
 
 
 def test_a_page_counts_trials_with_the_score_of_another(finished):
