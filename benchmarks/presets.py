@@ -45,6 +45,7 @@ import numpy as np
 import torch
 
 from benchmarks.efficientnet import lite2
+from contml import InputError
 from contml.app.experiment import Experiment, load
 from contml.app.experiment.loading import choose
 from contml.app.trials.measure import is_slow
@@ -255,8 +256,10 @@ def _shown(variant: str | None) -> str:
 
 def rows_of(variant: str, name: str) -> list[dict[str, Any]]:
     """The trainings of a variant on a set, by seed."""
-    found = [row for row in read() if (row["variant"], row["set"]) == (variant, name)]
-    return sorted(found, key=lambda row: int(row["seed"]))
+    of_set = [row for row in read() if row["set"] == name]
+    if len({json.dumps(row["groups"]) for row in of_set}) > 1:  # differences are paired
+        raise InputError(name, "rows have other queries, or another order of them", "must be of the same queries")
+    return sorted((row for row in of_set if row["variant"] == variant), key=lambda row: int(row["seed"]))
 
 
 def difference(scores: Any, others: Any, groups: Sequence[int]) -> str:
