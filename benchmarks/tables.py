@@ -25,13 +25,14 @@ from contml.app.trials.suite import read_suite
 ROOT = Path(__file__).parents[1]
 _NUMBER = re.compile(r"(?<![\w.])[+-]?\d+\.(\d+)")
 
-#: Rows of losses on graded labels, and their methods in the suites.
+#: Rows of losses on graded labels in the preset, and their names in its file.
 GRADED = {
     "log-ratio (`log_ratio`)": "log_ratio",
-    "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank, ap",
+    "smooth ranks (`smooth_rank`, `metric: ap`)": "smooth_rank",
     "graded cross entropy (`graded_instance_cross_entropy`)": "graded_instance_cross_entropy",
-    "triplets (`triplet_margin`; positives: the 30 nearest labels)": "triplet_margin, 30 nearest positive",
-    "untrained features": "untrained features",
+    "triplets (`triplet_margin`; positives: the 30 nearest labels)": "triplet_margin",
+    "prediction of the label, not a loss of contml": "regression",
+    "untrained features": "MobileNetV2, 224 px",
 }
 #: Networks that a captioner starts from.
 NETWORKS = {
@@ -61,8 +62,7 @@ class Table(NamedTuple):
 
 def tables() -> Iterator[Table]:
     """Yield the tables that are written."""
-    pooled = {title: over_draws("features_2x2", method) for title, method in GRADED.items()}
-    yield Table("README.md", "| loss | poses | rooms |", pooled)
+    yield Table("README.md", "| loss | poses | rooms |", {title: preset(name) for title, name in GRADED.items()})
     found = dict[str, list[float]]((title, []) for title in PLANTED)
     for title, (pack, names) in PLANTED.items():
         for kind in ("swaps", "noise"):
@@ -89,6 +89,18 @@ def suite_scores(name: str, score: str = "") -> dict[tuple[str, str], float]:
             value = statistics.mean(each["others"][score]) / UNIT if score else each["value"]
             values.setdefault((kind, method), []).append(value)
     return {key: statistics.mean(found) for key, found in values.items()}
+
+
+def preset(variant: str) -> list[float]:
+    """Return the mean score of a loss in the preset on each set, and the mean of these; of a network: untrained."""
+    key = "features" if variant.startswith("MobileNetV2") else "model"
+    found = [
+        statistics.mean(
+            score for row in lines("presets") if (row["variant"], row["set"]) == (variant, name) for score in row[key]
+        )
+        for name in ("poses", "rooms", "captions", "houses")
+    ]
+    return [*found, statistics.mean(found)]
 
 
 def suite_means(name: str, method: str, score: str = "") -> list[float]:
