@@ -39,7 +39,7 @@ def by_pixels(maps: Tensor, classes: int, ignore: int, *, weighted: bool) -> Ten
     """The share of differing pixels `[N, N]`, or 1 - IoU weighted by the area of the classes in the first map."""
     flat = maps.flatten(1)
     found = []
-    for rows in flat.split(BLOCK):
+    for rows in torch.split(flat, BLOCK):
         both = (rows[:, None] != ignore) & (flat != ignore)  # [b, N, P]
         same = (rows[:, None] == flat) & both
         if not weighted:
@@ -60,7 +60,7 @@ def distances(maps: Tensor, classes: int, ignore: int) -> dict[str, Tensor]:
         f"1 - mIoU, {side} pixels": SegmentationLabels(maps, classes, ignore, side).pairwise()
         for side in (112, 56, 28, 14)
     }
-    found["1 - mIoU, unlabelled pixels are a class"] = SegmentationLabels(maps, classes, None).pairwise()
+    found["1 - mIoU, unlabelled pixels are a class"] = SegmentationLabels(maps, classes + (ignore >= classes), None).pairwise()
     small = SegmentationLabels(maps, classes, ignore, 56).arguments()["maps"]
     found["pixels that differ, 56 pixels"] = by_pixels(small, classes, ignore, weighted=False)
     found["1 - IoU weighted by area, 56 pixels"] = by_pixels(small, classes, ignore, weighted=True)
