@@ -60,7 +60,8 @@ def distances(maps: Tensor, classes: int, ignore: int) -> dict[str, Tensor]:
         f"1 - mIoU, {side} pixels": SegmentationLabels(maps, classes, ignore, side).pairwise()
         for side in (112, 56, 28, 14)
     }
-    found["1 - mIoU, unlabelled pixels are a class"] = SegmentationLabels(maps, classes + (ignore >= classes), None).pairwise()
+    of_all = SegmentationLabels(maps, classes + (ignore >= classes))
+    found["1 - mIoU, unlabelled pixels are a class"] = of_all.pairwise()
     small = SegmentationLabels(maps, classes, ignore, 56).arguments()["maps"]
     found["pixels that differ, 56 pixels"] = by_pixels(small, classes, ignore, weighted=False)
     found["1 - IoU weighted by area, 56 pixels"] = by_pixels(small, classes, ignore, weighted=True)
