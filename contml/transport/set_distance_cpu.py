@@ -30,7 +30,7 @@ from contml.transport.solver_cpu import Problem, Workspace, make_workspace, prob
 from contml.transport.vector_operations import pointer
 
 #: Hash of vector_operations.py, solver_cpu.py and bounds.py; see `compiled`.
-DIGEST = "6089a0fa5bf3"
+DIGEST = "981a04a22941"
 #: Captions of queries whose bounds are computed together, and numbers of float32 in a vector register.
 _GROUP, _LANES = 48, 16
 #: State of a caption pair in the table of bounds: 0, the relaxed distance; _DUAL, the solver's dual start; _EXACT, W.

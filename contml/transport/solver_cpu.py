@@ -31,7 +31,7 @@ from contml.transport.vector_operations import (
 )
 
 #: Hash of vector_operations.py; see `compiled`.
-DIGEST = "f9b193983f11"
+DIGEST = "fa9ade5405dd"
 #: A lower bound must exceed a limit by this factor before a solve stops: rounding must not drop an optimum.
 _ROUNDING = 1 + 1e-12
 
