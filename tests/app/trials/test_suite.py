@@ -60,8 +60,8 @@ def test_every_trial_of_a_method_is_another_training(name):
                 torch.manual_seed(0)
                 loss = part.build(train_labels=labels, num_classes=6, embedding_dim=8)
                 loss(x.requires_grad_(), labels[range(30)]).backward()
-            # A miner, also that of a loss (epsilon), would leave out none of these pairs.
-            others = [each for each in options.split() if not each.startswith("loss.") or "epsilon" in each]
+            # A choice of pairs, also that of a loss (epsilon, k), would leave out none of these.
+            others = [each for each in options.split() if not re.match(r"loss\.(?!epsilon|k=)", each)]
             for earlier, gradient in trainings:
                 assert earlier != others or cosine_similarity(x.grad.flatten(), gradient, 0) < 1 - 1e-8, options
             trainings.append((others, x.grad.flatten()))
