@@ -153,7 +153,7 @@ def experiment_of(name: str, data: str, weights: str, seed: int, more: Sequence[
 
 
 def loss_changes(loss: str, name: str) -> tuple[str, ...]:
-    """The changes to the preset that a loss has on a set: those of its suite, and the options chosen there."""
+    """The changes to the preset that a loss has on a set: the changes of its suite, and the options chosen there."""
     suite, results = read_suite(str(RAW.parents[2] / f"suites/{SUITE}.yaml")), FinishedTrainings(RAW.with_stem(SUITE))
     place = GRADED[name], LOSSES[loss]
     (cell,) = (each for each in cells(suite, {}) if (each.set_name, each.method_name) == place)

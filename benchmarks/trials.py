@@ -37,7 +37,7 @@ RAW = Path(__file__).parent / "results" / "raw"
 #: Keys of a config that say where files are and how they are read: another value is the same training.
 _PLACES = {("task", "root"), ("task", "data"), ("images", "features"), ("images", "workers"), ("model", "weights")}
 
-_INTERVAL = "±: 95 % t interval over the seeds; it does not include the choice of test items."
+INTERVAL = "±: 95 % t interval over the seeds; it does not include the choice of test items."
 
 #: What a training is measured by. "value" chooses an option; "seconds" is how long it took.
 Metrics: TypeAlias = dict[str, float]
@@ -248,13 +248,13 @@ def report(trials: Trials, columns: Mapping[str, tuple[str, str]]) -> str:
     seeds = f"mean of {len(trials.seeds)} seeds" if len(trials.seeds) > 1 else f"seed {trials.seeds[0]}"
     head = ["method", *chosen, f"test, {seeds}", f"less {first}", *columns, "seconds"]
     if not trials.chooses:
-        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. {_INTERVAL}"])
+        return "\n".join([table([head, *rows]), "", f"Seeds {', '.join(map(str, trials.seeds))}. {INTERVAL}"])
     rows.sort(key=lambda row: float(row[2].split()[0]), reverse=trials.better == "higher")
     number = len(trials.methods[0].tried)
     remark = f"Each method: {number} options tried on the validation split with seed {TRIAL_SEED}; the chosen one was"
     if len(trials.seeds) > 1:
         remark += f" trained with seeds {', '.join(map(str, trials.seeds))} and measured on the test split."
-        remark += f" {_INTERVAL}"
+        remark += f" {INTERVAL}"
     else:
         remark += f" trained with seed {trials.seeds[0]} and measured on the test split."
     return "\n".join([table([head, *rows]), "", remark, "", "Validation results:", "", *notes])

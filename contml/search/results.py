@@ -59,7 +59,7 @@ class SearchHit(NamedTuple):
 
     @property
     def answer_texts(self) -> dict[str, str]:
-        """The answers as text, by name. A star marks those of a training image, whose own label is left out."""
+        """The answers as text, by name. A star marks an answer for a training image, whose own label is left out."""
         return {each.name: each.words + " *" * each.same for each in self.answers}
 
     @property
