@@ -64,8 +64,8 @@ def set_scores(
         tests = {cell.method_name: [results[item.key] for item in cell.tests(results)] for cell in part}
         for key in ("groups", "items"):
             if len({str(result[key]) for found in tests.values() for result in found if key in result}) > 1:
-                got, hint = "its methods have other queries, or another order of them", "delete the older results"
-                raise InputError(f"results of {set_name}", got, "must be of the same queries", hint)
+                got = "its methods were measured on different queries, or in another order of them"
+                raise InputError(f"results of {set_name}", got, hint="delete the older lines from raw/SUITE.jsonl")
         groups = next((result["groups"] for found in tests.values() for result in found if "groups" in result), None)
         if groups is None:
             continue
